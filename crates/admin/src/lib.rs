@@ -1,0 +1,1 @@
+//! The status address: /status, /healthz, /readyz, and the client that reads them.

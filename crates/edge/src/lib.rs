@@ -1,0 +1,1 @@
+//! The edge: sidecar mappings, agent services, links to the relay.

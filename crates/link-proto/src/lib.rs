@@ -1,0 +1,1 @@
+//! One link, pure: frames, session states, credit, liveness, drain, aborts.

@@ -1,0 +1,1 @@
+//! The tokio driver of a link: carriers, sessions as AsyncRead and AsyncWrite, splice.

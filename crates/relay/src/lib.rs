@@ -1,0 +1,1 @@
+//! The relay: routing core (pure), server, registrations, joins.
