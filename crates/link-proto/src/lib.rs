@@ -1,1 +1,7 @@
-//! One link, pure: frames, session states, credit, liveness, drain, aborts.
+//! One link, pure.
+
+mod code;
+mod liveness;
+
+pub use code::Code;
+pub use liveness::{Liveness, LivenessError};
