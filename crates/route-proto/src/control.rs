@@ -1,0 +1,254 @@
+//! The messages of the control session of a link.
+//!
+//! Each message is a length (LEB128 varint, at most [`MAX_CONTROL_LEN`]) and that many bytes of protobuf: a `oneof`
+//! of the messages below, [`EdgeToRelay`] one way and [`RelayToEdge`] the other. Numbers of fields and of messages are
+//! never used again for something else.
+
+use bytes::Bytes;
+use prost::Message as _;
+
+use crate::ident::{IdentError, InstanceId};
+use crate::varint;
+
+/// The longest control message, in bytes, without its length.
+pub const MAX_CONTROL_LEN: usize = 64 * 1_024;
+
+/// What an edge says to its relay.
+#[derive(Clone, PartialEq, prost::Oneof)]
+pub enum EdgeToRelay {
+    /// All that the edge serves.
+    #[prost(message, tag = "1")]
+    Announce(Announce),
+    /// The edge is on its way out.
+    #[prost(message, tag = "2")]
+    Leaving(Leaving),
+}
+
+/// What a relay says to an edge.
+#[derive(Clone, PartialEq, prost::Oneof)]
+pub enum RelayToEdge {
+    /// The first message: who the relay is, and whom it takes the edge for.
+    #[prost(message, tag = "1")]
+    Welcome(Welcome),
+    /// The answer to an [`Announce`].
+    #[prost(message, tag = "2")]
+    Announced(Announced),
+    /// A newer process of the same machine has taken over; the link ends.
+    #[prost(message, tag = "3")]
+    Replaced(Replaced),
+    /// The relay is on its way out.
+    #[prost(message, tag = "4")]
+    Draining(Draining),
+}
+
+/// All services of an edge. Always the full list: what is not in it is withdrawn, and sending it twice does nothing.
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct Announce {
+    /// Grows with each list that differs; never smaller than an earlier one of the same link.
+    #[prost(uint64, tag = "1")]
+    pub revision: u64,
+    /// This start of the edge process: 16 random bytes. Read it with [`Announce::instance_id`].
+    #[prost(bytes = "bytes", tag = "2")]
+    pub instance: Bytes,
+    /// The edge's version, for people.
+    #[prost(string, tag = "3")]
+    pub version: String,
+    /// The services.
+    #[prost(message, repeated, tag = "4")]
+    pub services: Vec<ServiceAd>,
+}
+
+impl Announce {
+    /// The instance that announces.
+    ///
+    /// # Errors
+    ///
+    /// [`IdentError`] if the field is not 16 bytes.
+    pub fn instance_id(&self) -> Result<InstanceId, IdentError> {
+        InstanceId::try_from(&self.instance[..])
+    }
+}
+
+/// One service of an edge.
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct ServiceAd {
+    /// The name; the relay checks the rule.
+    #[prost(string, tag = "1")]
+    pub name: String,
+    /// What the service speaks: a [`Protocol`]. One that is unknown counts as [`Protocol::Tcp`].
+    #[prost(enumeration = "Protocol", tag = "2")]
+    pub protocol: i32,
+    /// Whether sessions may come: a [`ServiceState`]. Only [`ServiceState::Up`] takes sessions, so a state that a later
+    /// version adds counts as down.
+    #[prost(enumeration = "ServiceState", tag = "3")]
+    pub state: i32,
+}
+
+/// What a service speaks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, prost::Enumeration)]
+#[repr(i32)]
+pub enum Protocol {
+    /// Any bytes.
+    Tcp = 0,
+    /// gRPC.
+    Grpc = 1,
+}
+
+/// Whether a service takes sessions.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, prost::Enumeration)]
+#[repr(i32)]
+pub enum ServiceState {
+    /// It does.
+    Up = 0,
+    /// Its agent says that the server does not serve now.
+    Down = 1,
+}
+
+/// The edge takes no new sessions; open ones run on to the deadline.
+#[derive(Clone, Copy, PartialEq, Eq, prost::Message)]
+pub struct Leaving {
+    /// Milliseconds from now.
+    #[prost(uint64, tag = "1")]
+    pub deadline_ms: u64,
+}
+
+/// Who the relay is, and whom it takes the edge for.
+#[derive(Clone, PartialEq, Eq, prost::Message)]
+pub struct Welcome {
+    /// The relay's name.
+    #[prost(string, tag = "1")]
+    pub relay: String,
+    /// The relay's version, for people.
+    #[prost(string, tag = "2")]
+    pub version: String,
+    /// The machine name that the edge's certificate proves.
+    #[prost(string, tag = "3")]
+    pub machine: String,
+}
+
+/// What became of an [`Announce`].
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct Announced {
+    /// The revision that this answers.
+    #[prost(uint64, tag = "1")]
+    pub revision: u64,
+    /// The services that the relay does not take; all others are registered. May leave some out, so that the answer
+    /// stays short: see `refused_total`.
+    #[prost(message, repeated, tag = "2")]
+    pub refused: Vec<Refusal>,
+    /// How many services were refused in all.
+    #[prost(uint32, tag = "3")]
+    pub refused_total: u32,
+}
+
+/// A service that the relay does not take.
+#[derive(Clone, PartialEq, Eq, prost::Message)]
+pub struct Refusal {
+    /// The name as it was announced, cut to the length of the longest name.
+    #[prost(string, tag = "1")]
+    pub name: String,
+    /// Why: the number of a reason of the closed list.
+    #[prost(uint32, tag = "2")]
+    pub reason: u32,
+    /// Why, in words.
+    #[prost(string, tag = "3")]
+    pub message: String,
+}
+
+/// A newer process of the same machine has taken over.
+#[derive(Clone, PartialEq, Eq, prost::Message)]
+pub struct Replaced {
+    /// What to tell a person.
+    #[prost(string, tag = "1")]
+    pub message: String,
+}
+
+/// The relay takes no new sessions; open ones run on to the deadline.
+#[derive(Clone, Copy, PartialEq, Eq, prost::Message)]
+pub struct Draining {
+    /// Milliseconds from now.
+    #[prost(uint64, tag = "1")]
+    pub deadline_ms: u64,
+}
+
+/// Why a message cannot be sent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum EncodeError {
+    /// Over [`MAX_CONTROL_LEN`].
+    #[error("a control message has at most {MAX_CONTROL_LEN} bytes, not {0}")]
+    TooLong(usize),
+}
+
+/// A direction of the control session: [`EdgeToRelay`] or [`RelayToEdge`].
+pub trait ControlMessage: sealed::Sealed + Sized {
+    /// The message with its length before it, as it goes into the control session.
+    ///
+    /// # Errors
+    ///
+    /// [`EncodeError::TooLong`] if the message is longer than the peer would take.
+    fn to_frame(&self) -> Result<Bytes, EncodeError>;
+
+    /// The message that `body` is, without its length; `None` if it is one that this version does not know.
+    ///
+    /// # Errors
+    ///
+    /// The fault that prost finds in bytes that are not such a message.
+    fn from_body(body: &[u8]) -> Result<Option<Self>, prost::DecodeError>;
+}
+
+mod sealed {
+    #[expect(unnameable_types, reason = "so nobody else can say what a control message is")]
+    pub trait Sealed {}
+}
+
+/// The message around the `oneof`. Fields beside it are skipped.
+#[derive(Clone, PartialEq, prost::Message)]
+struct FromEdge {
+    #[prost(oneof = "EdgeToRelay", tags = "1, 2")]
+    body: Option<EdgeToRelay>,
+}
+
+/// The message around the `oneof`. Fields beside it are skipped.
+#[derive(Clone, PartialEq, prost::Message)]
+struct FromRelay {
+    #[prost(oneof = "RelayToEdge", tags = "1, 2, 3, 4")]
+    body: Option<RelayToEdge>,
+}
+
+impl sealed::Sealed for EdgeToRelay {}
+
+impl ControlMessage for EdgeToRelay {
+    fn to_frame(&self) -> Result<Bytes, EncodeError> {
+        frame(&FromEdge { body: Some(self.clone()) })
+    }
+
+    fn from_body(body: &[u8]) -> Result<Option<Self>, prost::DecodeError> {
+        FromEdge::decode(body).map(|message| message.body)
+    }
+}
+
+impl sealed::Sealed for RelayToEdge {}
+
+impl ControlMessage for RelayToEdge {
+    fn to_frame(&self) -> Result<Bytes, EncodeError> {
+        frame(&FromRelay { body: Some(self.clone()) })
+    }
+
+    fn from_body(body: &[u8]) -> Result<Option<Self>, prost::DecodeError> {
+        FromRelay::decode(body).map(|message| message.body)
+    }
+}
+
+fn frame(message: &impl prost::Message) -> Result<Bytes, EncodeError> {
+    let body = message.encode_to_vec();
+    if body.len() > MAX_CONTROL_LEN {
+        return Err(EncodeError::TooLong(body.len()));
+    }
+    let mut out = Vec::with_capacity(body.len() + 3);
+    varint::write(body.len() as u64, &mut out);
+    out.extend_from_slice(&body);
+    Ok(out.into())
+}
+
+#[cfg(test)]
+mod tests;
