@@ -1,0 +1,194 @@
+//! The file of an edge.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use hopline_link_proto::Liveness;
+
+use crate::address::{Endpoint, Listen, StatusAddress};
+use crate::env::Env;
+use crate::fault::{Checked, Faults, Position, Report};
+use crate::glob::Glob;
+use crate::log::{LogConfig, parse_log};
+use crate::name::ServiceName;
+use crate::section::{Field, Place, Section, join};
+use crate::yaml::{self, Value};
+use crate::{DEFAULT_HOLD, DEFAULT_OPEN_TIMEOUT, MAX_ENTRIES, MAX_LIST};
+
+mod mapping;
+mod service;
+
+pub use mapping::MappingConfig;
+pub use service::{Protocol, ServiceConfig};
+
+/// `open_timeout`: below it no relay far away could answer; above it no caller still waits.
+const OPEN_TIMEOUT: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(600));
+/// `hold`: none at all, up to the longest open timeout.
+const HOLD: (Duration, Duration) = (Duration::ZERO, Duration::from_secs(600));
+
+/// An edge's file, resolved.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EdgeConfig {
+    /// The relays that the file names, each once; empty when it leaves that to what `hopline join` stored.
+    pub relay: Vec<Endpoint>,
+    /// Where `/status` is served; `None` for nowhere.
+    pub status: Option<StatusAddress>,
+    /// For this process's links.
+    pub keepalive: Liveness,
+    /// For mappings that name none of their own; each [`MappingConfig`] has it filled in already.
+    pub open_timeout: Duration,
+    /// For how long opens wait for a path that may come back. Zero: not at all.
+    pub hold: Duration,
+    /// In the order of the file, at most 4,096, no name twice.
+    pub services: Vec<ServiceConfig>,
+    /// In the order of the file, at most 4,096, no name and no socket twice.
+    pub connect: Vec<MappingConfig>,
+    /// What is logged.
+    pub log: LogConfig,
+}
+
+/// Reads an edge's file. No path is opened, no name resolved.
+///
+/// # Errors
+/// All faults of the file. A file that is no YAML has one, or those that come before it.
+pub fn parse_edge(text: &[u8], env: &Env) -> Result<Checked<EdgeConfig>, Faults> {
+    let mut report = Report::new(env.file.clone());
+    let config = yaml::read(text, &mut report).and_then(|root| {
+        if matches!(root.value, Value::Null(_)) {
+            report.fault(Position::START, "", "the file is empty: an edge has services:, connect: or both");
+            return None;
+        }
+        resolve(Field { path: String::new(), node: &root }, env, &mut report)
+    });
+    report.finish(config)
+}
+
+fn resolve(root: Field<'_>, env: &Env, report: &mut Report) -> Option<EdgeConfig> {
+    let section = Section::open(root, Place::Edge, report)?;
+    let open_timeout = section.duration("open_timeout", OPEN_TIMEOUT, report).unwrap_or(DEFAULT_OPEN_TIMEOUT);
+    let mut sockets = Sockets::default();
+    let status = section.field("status").and_then(|field| {
+        let address: StatusAddress = field.parse_with(report, str::parse)?;
+        sockets.claim(&address.clone().into(), field.node.at, &field.path, report);
+        Some(address)
+    });
+    let services = named_entries(&section, "services", report, |name, field, report| {
+        service::parse(name, field, report)
+    });
+    let connect = named_entries(&section, "connect", report, |name, field, report| {
+        let (mapping, at) = mapping::parse(name, field, open_timeout, env, report)?;
+        let path = format!("connect.{}.listen", mapping.service);
+        sockets.claim(&mapping.listen, at, &path, report);
+        Some(mapping)
+    });
+    if matches!((&services, &connect), (Named::Nothing, Named::Nothing)) {
+        report.fault(section.at, "", "nothing to do: an edge has services:, connect: or both");
+    }
+    Some(EdgeConfig {
+        relay: section.field("relay").and_then(|field| parse_relays(&field, report)).unwrap_or_default(),
+        status,
+        keepalive: section.parse("keepalive", report).unwrap_or_default(),
+        open_timeout,
+        hold: section.duration("hold", HOLD, report).unwrap_or(DEFAULT_HOLD),
+        services: services.into_vec(),
+        connect: connect.into_vec(),
+        log: parse_log(section.field("log"), report),
+    })
+}
+
+/// What stands under `services:` or `connect:`.
+enum Named<T> {
+    /// The key is missing, or has no entries.
+    Nothing,
+    /// Entries, the faulty ones left out.
+    Entries(Vec<T>),
+}
+
+impl<T> Named<T> {
+    fn into_vec(self) -> Vec<T> {
+        match self {
+            Self::Nothing => Vec::new(),
+            Self::Entries(entries) => entries,
+        }
+    }
+}
+
+fn named_entries<T>(
+    section: &Section<'_>,
+    key: &str,
+    report: &mut Report,
+    mut parse: impl FnMut(ServiceName, Field<'_>, &mut Report) -> Option<T>,
+) -> Named<T> {
+    let Some(field) = section.field(key) else { return Named::Nothing };
+    let Some(entries) = field.entries("service names", report) else { return Named::Entries(Vec::new()) };
+    if entries.is_empty() {
+        return Named::Nothing;
+    }
+    if entries.len() > MAX_ENTRIES {
+        let message = format_args!("{} entries; at most {MAX_ENTRIES} are allowed", entries.len());
+        report.fault(field.node.at, &field.path, message);
+        return Named::Entries(Vec::new());
+    }
+    let mut parsed = Vec::new();
+    for entry in entries {
+        let path = join(&field.path, &entry.key);
+        // What stands below a bad name is checked all the same.
+        let name = entry.key.parse::<ServiceName>().unwrap_or_else(|error| {
+            report.fault(entry.key_at, &path, error);
+            placeholder()
+        });
+        parsed.extend(parse(name, Field { path, node: &entry.node }, report));
+    }
+    Named::Entries(parsed)
+}
+
+/// Stands in for a name that was reported; the config that it is in is thrown away.
+fn placeholder() -> ServiceName {
+    "x".parse().expect("a letter is a name")
+}
+
+fn parse_relays(field: &Field<'_>, report: &mut Report) -> Option<Vec<Endpoint>> {
+    let mut relays: Vec<Endpoint> = Vec::new();
+    for element in field.list(MAX_LIST, "[relay.example:7443]", report)? {
+        let Some(endpoint) = element.parse_with(report, str::parse::<Endpoint>) else { continue };
+        if relays.contains(&endpoint) {
+            report.bad_value(
+                element.node.at,
+                &element.path,
+                &endpoint.to_string(),
+                "this relay is named before",
+            );
+        } else {
+            relays.push(endpoint);
+        }
+    }
+    if matches!(&field.node.value, Value::List(nodes) if nodes.is_empty()) {
+        report.fault(field.node.at, &field.path, "names no relay: name one, or leave the key out after join");
+    }
+    Some(relays)
+}
+
+fn parse_globs(field: &Field<'_>, report: &mut Report) -> Option<Vec<Glob>> {
+    let elements = field.list(MAX_LIST, "[web-1, \"batch-*\"]", report)?;
+    let globs = elements.filter_map(|element| element.parse_with(report, str::parse::<Glob>)).collect();
+    Some(globs)
+}
+
+/// Which socket is whose, so that two of the same are found before one of them fails to listen.
+#[derive(Default)]
+struct Sockets(HashMap<Listen, (String, usize)>);
+
+impl Sockets {
+    fn claim(&mut self, listen: &Listen, at: Position, path: &str, report: &mut Report) {
+        // Port 0 is another port each time.
+        if matches!(listen, Listen::Tcp { port: 0, .. }) {
+            return;
+        }
+        if let Some((other, line)) = self.0.get(listen) {
+            let message = format_args!("the same address as {other} in line {line}: write another");
+            report.bad_value(at, path, &listen.to_string(), message);
+        } else {
+            self.0.insert(listen.clone(), (path.to_owned(), at.line));
+        }
+    }
+}
