@@ -1,0 +1,317 @@
+//! Serves `/status`, `/healthz` and `/readyz`.
+
+use std::convert::Infallible;
+use std::fmt;
+use std::future::Future;
+use std::io;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use http_body_util::Full;
+use hyper::body::{Bytes, Incoming};
+use hyper::service::service_fn;
+use hyper::{Method, Request, Response, StatusCode, header};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::net::{TcpListener, UnixListener};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::task::JoinSet;
+
+use crate::status::Status;
+use crate::unix_socket::{self, SocketFile, UnixBindError, UnixOptions};
+
+mod host;
+
+/// Connections served at once; further ones wait in the kernel's queue.
+pub const MAX_CONNECTIONS: usize = 64;
+/// How long a client may take to send its request's headers.
+pub const HEADER_TIMEOUT: Duration = Duration::from_secs(5);
+/// How long a connection may last, from accept to close, its answer included.
+pub const CONNECTION_TIMEOUT: Duration = Duration::from_secs(30);
+/// The most bytes that a request line and its headers may have.
+pub const MAX_HEADER_BYTES: usize = 8 * 1024;
+/// The most header lines of a request.
+pub const MAX_HEADERS: usize = 64;
+/// The pause after an accept that failed for want of file descriptors or memory.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// What the status address shows.
+pub trait Source: Send + Sync + 'static {
+    /// A snapshot for `/status`. Runs on a thread that may block; one at a time in a process's server, whatever
+    /// the clients do. It must not hold a lock that the data path needs for longer than a copy takes.
+    fn status(&self) -> Status;
+
+    /// Whether `/readyz` says yes; if not, why, in one sentence. Must not block.
+    ///
+    /// # Errors
+    ///
+    /// The reason for which the process is not ready.
+    fn ready(&self) -> Result<(), String>;
+}
+
+/// Where the status is served.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Address {
+    /// A TCP address; must be loopback.
+    Tcp(SocketAddr),
+    /// A unix socket, made with mode 0600.
+    Unix(PathBuf),
+}
+
+impl fmt::Display for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Tcp(address) => address.fmt(f),
+            Self::Unix(path) => write!(f, "unix:{}", path.display()),
+        }
+    }
+}
+
+/// Why the status address could not be opened.
+#[derive(Debug, thiserror::Error)]
+pub enum ServeError {
+    /// The address can be reached from other machines.
+    #[error(
+        "status address {0}: not a loopback address; the status is served at 127.0.0.1:PORT, [::1]:PORT or \
+         unix:PATH only (to read it from elsewhere, forward the port by ssh)"
+    )]
+    NotLoopback(SocketAddr),
+    /// Another process listens there.
+    #[error("status address {0}: in use by another process")]
+    InUse(SocketAddr),
+    /// The system refused the TCP address.
+    #[error("status address {address}: cannot listen: {error}")]
+    Tcp {
+        /// The address as given.
+        address: SocketAddr,
+        /// What the system said.
+        error: io::Error,
+    },
+    /// The unix socket could not be made.
+    #[error("status address unix:{0}")]
+    Unix(#[from] UnixBindError),
+}
+
+#[derive(Debug)]
+enum Listener {
+    Tcp(TcpListener),
+    Unix(UnixListener),
+}
+
+/// The open status address. Nothing is answered before [`Server::serve`].
+#[derive(Debug)]
+pub struct Server {
+    listener: Listener,
+    address: Address,
+    names: Vec<String>,
+    /// Removes the unix socket's file in the end.
+    _file: Option<SocketFile>,
+}
+
+impl Server {
+    /// Opens the address. A unix socket is made with mode 0600, by the rules of [`unix_socket::bind`].
+    ///
+    /// # Errors
+    ///
+    /// See [`ServeError`].
+    #[expect(clippy::unused_async, reason = "needs a runtime's context; async says so in the type")]
+    pub async fn bind(address: &Address) -> Result<Self, ServeError> {
+        let (listener, address, file) =
+            match address {
+                Address::Tcp(wanted) => {
+                    let listener = bind_tcp(*wanted)?;
+                    let local =
+                        listener.local_addr().map_err(|error| ServeError::Tcp { address: *wanted, error })?;
+                    (Listener::Tcp(listener), Address::Tcp(local), None)
+                }
+                Address::Unix(path) => {
+                    let (listener, file) = unix_socket::bind(path, &UnixOptions::default())?;
+                    let path = file.path().to_owned();
+                    let listener = UnixListener::from_std(listener).map_err(|error| {
+                        UnixBindError::System { path: path.clone(), action: "watch the socket", error }
+                    })?;
+                    (Listener::Unix(listener), Address::Unix(path), Some(file))
+                }
+            };
+        Ok(Self { listener, address, names: Vec::new(), _file: file })
+    }
+
+    /// Accepts a `Host` with this name too, beside IP addresses and `localhost`.
+    #[must_use]
+    pub fn allow_host(mut self, name: impl Into<String>) -> Self {
+        self.names.push(name.into().to_ascii_lowercase());
+        self
+    }
+
+    /// The address with the real port.
+    #[must_use]
+    pub fn local_addr(&self) -> &Address {
+        &self.address
+    }
+
+    /// Serves until `shutdown` ends, then closes the address and drops what is still being answered.
+    pub async fn serve(self, source: impl Source, shutdown: impl Future<Output = ()>) {
+        let shared = Arc::new(Shared {
+            source: Arc::new(source),
+            // On a unix socket no web page can pose as a local user, so any host will do.
+            names: matches!(self.listener, Listener::Tcp(_)).then_some(self.names),
+            snapshot: Arc::new(Semaphore::new(1)),
+        });
+        let room = Arc::new(Semaphore::new(MAX_CONNECTIONS));
+        let mut connections = JoinSet::new();
+        let mut shutdown = std::pin::pin!(shutdown);
+        loop {
+            let next = tokio::select! {
+                () = &mut shutdown => return,
+                // Frees what finished connections left behind.
+                Some(_) = connections.join_next() => continue,
+                next = accept(&self.listener, &room) => next,
+            };
+            match next {
+                (permit, Stream::Tcp(stream)) => {
+                    // Without it the answer's last part may wait for an acknowledgement.
+                    let _ = stream.set_nodelay(true);
+                    connections.spawn(connection(TokioIo::new(stream), Arc::clone(&shared), permit));
+                }
+                (permit, Stream::Unix(stream)) => {
+                    connections.spawn(connection(TokioIo::new(stream), Arc::clone(&shared), permit));
+                }
+            }
+        }
+    }
+}
+
+fn bind_tcp(address: SocketAddr) -> Result<TcpListener, ServeError> {
+    if !address.ip().to_canonical().is_loopback() {
+        return Err(ServeError::NotLoopback(address));
+    }
+    let fault = |error: io::Error| {
+        if error.kind() == io::ErrorKind::AddrInUse {
+            ServeError::InUse(address)
+        } else {
+            ServeError::Tcp { address, error }
+        }
+    };
+    let listener = std::net::TcpListener::bind(address).map_err(fault)?;
+    listener.set_nonblocking(true).map_err(fault)?;
+    TcpListener::from_std(listener).map_err(fault)
+}
+
+enum Stream {
+    Tcp(tokio::net::TcpStream),
+    Unix(tokio::net::UnixStream),
+}
+
+/// The next connection, once there is room for it.
+async fn accept(listener: &Listener, room: &Arc<Semaphore>) -> (OwnedSemaphorePermit, Stream) {
+    let permit = Arc::clone(room).acquire_owned().await.expect("the semaphore is never closed");
+    loop {
+        let accepted = match listener {
+            Listener::Tcp(listener) => listener.accept().await.map(|(stream, _)| Stream::Tcp(stream)),
+            Listener::Unix(listener) => listener.accept().await.map(|(stream, _)| Stream::Unix(stream)),
+        };
+        match accepted {
+            Ok(stream) => return (permit, stream),
+            Err(error) => {
+                tracing::debug!(%error, "the status address could not accept");
+                tokio::time::sleep(ACCEPT_PAUSE).await;
+            }
+        }
+    }
+}
+
+struct Shared<S> {
+    source: Arc<S>,
+    /// The further names that a `Host` may have; `None` where the host is not looked at.
+    names: Option<Vec<String>>,
+    /// Lets one snapshot be taken at a time.
+    snapshot: Arc<Semaphore>,
+}
+
+/// One connection: one request, then it is closed.
+async fn connection<S, I>(io: TokioIo<I>, shared: Arc<Shared<S>>, permit: OwnedSemaphorePermit)
+where
+    S: Source,
+    I: tokio::io::AsyncRead + tokio::io::AsyncWrite + Unpin,
+{
+    let service = service_fn(|request| {
+        let shared = Arc::clone(&shared);
+        async move { Ok::<_, Infallible>(answer(&request, &shared).await) }
+    });
+    let serving = hyper::server::conn::http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(HEADER_TIMEOUT)
+        .max_buf_size(MAX_HEADER_BYTES)
+        .max_headers(MAX_HEADERS)
+        .keep_alive(false)
+        // A client may end its direction right after the request, as `nc -N` does.
+        .half_close(true)
+        .serve_connection(io, service);
+    // What went wrong with a client's connection is the client's affair; it is cut, and that is all.
+    let _ = tokio::time::timeout(CONNECTION_TIMEOUT, serving).await;
+    drop(permit);
+}
+
+type Answer = Response<Full<Bytes>>;
+
+async fn answer<S: Source>(request: &Request<Incoming>, shared: &Shared<S>) -> Answer {
+    if let Some(names) = &shared.names
+        && let Err(refusal) = host::check(request, names)
+    {
+        return text(refusal.status(), refusal.to_string());
+    }
+    let path = request.uri().path();
+    if !matches!(path, "/status" | "/healthz" | "/readyz") {
+        return text(StatusCode::NOT_FOUND, "not found; there are /status, /healthz and /readyz".to_owned());
+    }
+    if !matches!(*request.method(), Method::GET | Method::HEAD) {
+        let mut answer = text(StatusCode::METHOD_NOT_ALLOWED, "only GET and HEAD are answered".to_owned());
+        answer.headers_mut().insert(header::ALLOW, header::HeaderValue::from_static("GET, HEAD"));
+        return answer;
+    }
+    match path {
+        "/status" => status(shared).await,
+        "/readyz" => match shared.source.ready() {
+            Ok(()) => text(StatusCode::OK, "ready".to_owned()),
+            Err(reason) => text(StatusCode::SERVICE_UNAVAILABLE, reason),
+        },
+        _ => text(StatusCode::OK, "ok".to_owned()),
+    }
+}
+
+/// The snapshot, taken and written on a thread of its own, so that its size never delays the data path.
+async fn status<S: Source>(shared: &Shared<S>) -> Answer {
+    let permit = Arc::clone(&shared.snapshot).acquire_owned().await.expect("the semaphore is never closed");
+    let source = Arc::clone(&shared.source);
+    let written = tokio::task::spawn_blocking(move || {
+        // Goes with the work, not with the client: a client that leaves must not let a second one begin.
+        let _permit = permit;
+        serde_json::to_vec(&source.status())
+    });
+    match written.await {
+        Ok(Ok(json)) => respond(StatusCode::OK, "application/json", json),
+        Ok(Err(error)) => failed(&error),
+        Err(error) => failed(&error),
+    }
+}
+
+fn failed(error: &dyn std::error::Error) -> Answer {
+    tracing::warn!(%error, "the status could not be taken");
+    text(StatusCode::INTERNAL_SERVER_ERROR, "the status could not be taken".to_owned())
+}
+
+fn text(status: StatusCode, mut line: String) -> Answer {
+    line.push('\n');
+    respond(status, "text/plain; charset=utf-8", line.into_bytes())
+}
+
+fn respond(status: StatusCode, content_type: &'static str, body: Vec<u8>) -> Answer {
+    let mut answer = Response::new(Full::new(Bytes::from(body)));
+    *answer.status_mut() = status;
+    let headers = answer.headers_mut();
+    headers.insert(header::CONTENT_TYPE, header::HeaderValue::from_static(content_type));
+    headers.insert(header::CACHE_CONTROL, header::HeaderValue::from_static("no-store"));
+    headers.insert(header::X_CONTENT_TYPE_OPTIONS, header::HeaderValue::from_static("nosniff"));
+    answer
+}

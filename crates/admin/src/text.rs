@@ -1,0 +1,265 @@
+//! A status for people: a few tables and sentences that fit a terminal.
+//!
+//! Much of a status was written elsewhere: names, addresses and the messages of errors can come from a peer.
+//! Everything passes [`sanitise`] before it is shown, so a peer can neither move the cursor nor hide a line.
+
+use crate::status::{
+    AgentState, EdgeStatus, Inspect, LastError, LinkState, MappingState, RelayState, RelayStatus,
+    ServiceState, SessionCounts, Status,
+};
+
+mod layout;
+
+use layout::{Cell, Page, Tone};
+
+/// The status as lines of at most `width` columns (at least 40), each ended by a newline.
+#[must_use]
+pub fn render(status: &Status, width: usize, colour: bool) -> String {
+    match status {
+        Status::Edge(edge) => render_edge(edge, width, colour),
+        Status::Relay(relay) => render_relay(relay, width, colour),
+    }
+}
+
+/// The status of an edge as lines of at most `width` columns (at least 40).
+#[must_use]
+pub fn render_edge(status: &EdgeStatus, width: usize, colour: bool) -> String {
+    let mut page = Page::new(width, colour);
+    page.sentence(&format!(
+        "{}: edge, version {}, up for {}",
+        status.machine,
+        status.version,
+        span(status.uptime_s)
+    ));
+
+    let rows = status.links.iter().map(|link| {
+        vec![
+            Cell::name(&link.peer),
+            link_cell(link.state),
+            Cell::plain(&round_trip(link.rtt_us)),
+            Cell::plain(&heard(link.last_heard_ms)),
+            Cell::plain(&count(link.sessions, "session")),
+            Cell::plain(&link.liveness),
+            Cell::plain(&link.address),
+        ]
+    });
+    page.table("links", "no link to a relay", rows.collect());
+
+    let rows = status.mappings.iter().map(|mapping| {
+        vec![
+            Cell::name(&mapping.name),
+            mapping_cell(mapping.state),
+            Cell::plain(&sessions(mapping.sessions)),
+            Cell::plain(inspect_word(mapping.inspect)),
+            Cell::plain(&mapping.listen),
+        ]
+    });
+    page.table("mappings", "none", rows.collect());
+
+    let rows = status.services.iter().map(|service| {
+        vec![
+            Cell::name(&service.name),
+            service_cell(service.state),
+            Cell::plain(&sessions(service.sessions)),
+            Cell::plain(&service.target),
+        ]
+    });
+    page.table("services", "none", rows.collect());
+
+    let links = status.links.iter().map(|link| (&link.peer, &link.last_error));
+    let mappings = status.mappings.iter().map(|mapping| (&mapping.name, &mapping.last_error));
+    let services = status.services.iter().map(|service| (&service.name, &service.last_error));
+    let errors = links.chain(mappings).chain(services);
+    page.list(
+        "last errors",
+        errors.filter_map(|(name, error)| error.as_ref().map(|error| error_sentence(name, error))).collect(),
+    );
+    let hints =
+        status.mappings.iter().flat_map(|mapping| mapping.hints.iter().map(|hint| (&mapping.name, hint)));
+    page.list(
+        "hints",
+        hints
+            .map(|(name, hint)| {
+                format!("{name}: {}, seen {}: {}", hint.kind, count(hint.count, "time"), hint.message)
+            })
+            .collect(),
+    );
+    page.finish()
+}
+
+/// The status of a relay as lines of at most `width` columns (at least 40).
+#[must_use]
+pub fn render_relay(status: &RelayStatus, width: usize, colour: bool) -> String {
+    let mut page = Page::new(width, colour);
+    let state = match status.state {
+        RelayState::Up => "",
+        RelayState::Draining => ", draining",
+        RelayState::Unknown => ", in a state that this version does not know",
+    };
+    page.sentence(&format!(
+        "{}: relay, version {}, up for {}{state}",
+        status.name,
+        status.version,
+        span(status.uptime_s)
+    ));
+    page.sentence(&format!("sessions: {}", sessions(status.sessions)));
+    let refused: String =
+        status.opens.refused.iter().map(|(reason, count)| format!(", {count} {reason}")).collect();
+    page.sentence(&format!("opens: {} accepted{refused}", status.opens.accepted));
+
+    let rows = status.links.iter().map(|link| {
+        vec![
+            Cell::name(&link.machine),
+            link_cell(link.state),
+            Cell::plain(&round_trip(link.rtt_us)),
+            Cell::plain(&heard(link.last_heard_ms)),
+            Cell::plain(&count(link.sessions, "session")),
+            Cell::plain(&link.liveness),
+            Cell::plain(&link.address),
+        ]
+    });
+    page.table("links", "none", rows.collect());
+
+    let rows = status.services.iter().flat_map(|service| {
+        let absent = service.agents.is_empty().then(|| {
+            vec![
+                Cell::name(&service.name),
+                Cell::toned("absent", Tone::Bad),
+                Cell::plain("-"),
+                Cell::plain("-"),
+            ]
+        });
+        let agents = service.agents.iter().map(|agent| {
+            vec![
+                Cell::name(&service.name),
+                agent_cell(agent.state),
+                Cell::plain(&count(agent.sessions, "session")),
+                Cell::plain(&agent.machine),
+            ]
+        });
+        absent.into_iter().chain(agents)
+    });
+    page.table("services", "none", rows.collect());
+    page.finish()
+}
+
+/// `ledger: offline at hop 1, 3 s ago: nobody serves it`.
+fn error_sentence(name: &str, error: &LastError) -> String {
+    format!("{name}: {} at hop {}, {} ago: {}", error.reason, error.hop, span(error.age_s), error.message)
+}
+
+/// The text without anything that a terminal would obey or hide: control characters, and those that turn or
+/// hide writing, become `\u{fffd}`.
+#[must_use]
+pub fn sanitise(text: &str) -> String {
+    let unsafe_char = |c: char| {
+        c.is_control()
+            || matches!(c, '\u{ad}' | '\u{61c}' | '\u{180e}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}')
+            || matches!(c, '\u{2060}'..='\u{206f}' | '\u{feff}' | '\u{fff9}'..='\u{fffb}' | '\u{e0000}'..='\u{e0fff}')
+    };
+    text.chars().map(|c| if unsafe_char(c) { char::REPLACEMENT_CHARACTER } else { c }).collect()
+}
+
+fn link_cell(state: LinkState) -> Cell {
+    let (word, tone) = match state {
+        LinkState::Connecting => ("connecting", Tone::Doubtful),
+        LinkState::Up => ("up", Tone::Good),
+        LinkState::Suspect => ("suspect", Tone::Doubtful),
+        LinkState::Draining => ("draining", Tone::Doubtful),
+        LinkState::Down => ("down", Tone::Bad),
+        LinkState::Unknown => ("unknown", Tone::Doubtful),
+    };
+    Cell::toned(word, tone)
+}
+
+fn mapping_cell(state: MappingState) -> Cell {
+    let (word, tone) = match state {
+        MappingState::Starting => ("starting", Tone::Doubtful),
+        MappingState::Ready => ("ready", Tone::Good),
+        MappingState::Held => ("held", Tone::Doubtful),
+        MappingState::Degraded => ("degraded", Tone::Bad),
+        MappingState::Failed => ("failed", Tone::Bad),
+        MappingState::Unknown => ("unknown", Tone::Doubtful),
+    };
+    Cell::toned(word, tone)
+}
+
+fn service_cell(state: ServiceState) -> Cell {
+    let (word, tone) = match state {
+        ServiceState::Starting => ("starting", Tone::Doubtful),
+        ServiceState::Up => ("up", Tone::Good),
+        ServiceState::Down => ("down", Tone::Bad),
+        ServiceState::Frozen => ("frozen", Tone::Bad),
+        ServiceState::Unauthorized => ("unauthorized", Tone::Bad),
+        ServiceState::Unknown => ("unknown", Tone::Doubtful),
+    };
+    Cell::toned(word, tone)
+}
+
+fn agent_cell(state: AgentState) -> Cell {
+    let (word, tone) = match state {
+        AgentState::Up => ("up", Tone::Good),
+        AgentState::Down => ("down", Tone::Bad),
+        AgentState::Draining => ("draining", Tone::Doubtful),
+        AgentState::Unknown => ("unknown", Tone::Doubtful),
+    };
+    Cell::toned(word, tone)
+}
+
+/// What the application speaks; nothing while that is not known.
+fn inspect_word(inspect: Inspect) -> &'static str {
+    match inspect {
+        Inspect::H2c => "h2c",
+        Inspect::Opaque => "opaque",
+        Inspect::Off => "off",
+        Inspect::Unknown => "-",
+    }
+}
+
+fn sessions(counts: SessionCounts) -> String {
+    format!("{} open, {} in all", counts.open, counts.total)
+}
+
+fn count(number: u64, thing: &str) -> String {
+    if number == 1 { format!("1 {thing}") } else { format!("{number} {thing}s") }
+}
+
+fn round_trip(rtt_us: Option<u64>) -> String {
+    match rtt_us {
+        None => "-".to_owned(),
+        Some(us) if us < 10_000 => format!("{}.{} ms", us / 1_000, us % 1_000 / 100),
+        Some(us) => format!("{} ms", us / 1_000),
+    }
+}
+
+fn heard(last_heard_ms: Option<u64>) -> String {
+    match last_heard_ms {
+        None => "never heard".to_owned(),
+        Some(ms) if ms < 10_000 => format!("heard {}.{} s ago", ms / 1_000, ms % 1_000 / 100),
+        Some(ms) => format!("heard {} ago", whole_span(ms / 1_000)),
+    }
+}
+
+/// A number of seconds in the unit in which people would say it. A negative number counts as none.
+fn span(seconds: f64) -> String {
+    // `as` makes a number out of every f64: it saturates, and reads no number as 0.
+    whole_span(seconds as u64)
+}
+
+fn whole_span(seconds: u64) -> String {
+    const MINUTE: u64 = 60;
+    const HOUR: u64 = 60 * MINUTE;
+    const DAY: u64 = 24 * HOUR;
+    if seconds < 2 * MINUTE {
+        format!("{seconds} s")
+    } else if seconds < 2 * HOUR {
+        format!("{} min", seconds / MINUTE)
+    } else if seconds < 2 * DAY {
+        format!("{} h", seconds / HOUR)
+    } else {
+        format!("{} d", seconds / DAY)
+    }
+}
+
+#[cfg(test)]
+mod tests;
