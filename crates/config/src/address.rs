@@ -10,9 +10,12 @@ use crate::path::{PathError, parse_socket_path};
 /// Why a text is no address, or not one for its purpose.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum AddressError {
-    /// No colon, or nothing before it.
+    /// No colon, or nothing before it; the address of another machine.
     #[error("an address is HOST:PORT, such as {0}")]
     Shape(&'static str),
+    /// No colon, or nothing before it; a local address.
+    #[error("an address is unix:PATH or HOST:PORT, such as 127.0.0.1:7901")]
+    LocalShape,
     /// More than one colon outside brackets.
     #[error("an IPv6 address stands in brackets, such as [::1]:7443")]
     Brackets,
@@ -96,7 +99,7 @@ impl FromStr for Endpoint {
     type Err = AddressError;
 
     fn from_str(text: &str) -> Result<Self, AddressError> {
-        let (host, port) = parse_host_port(text, 1, "relay.example:7443")?;
+        let (host, port) = parse_host_port(text, 1, AddressError::Shape("relay.example:7443"))?;
         Ok(Self { host, port })
     }
 }
@@ -105,7 +108,7 @@ impl FromStr for BindAddress {
     type Err = AddressError;
 
     fn from_str(text: &str) -> Result<Self, AddressError> {
-        let (host, port) = parse_host_port(text, 0, "0.0.0.0:7443")?;
+        let (host, port) = parse_host_port(text, 0, AddressError::Shape("0.0.0.0:7443"))?;
         Ok(Self { host, port })
     }
 }
@@ -117,7 +120,7 @@ impl FromStr for Listen {
         if let Some(path) = text.strip_prefix("unix:") {
             return Ok(Self::Unix(parse_socket_path(path)?));
         }
-        let (host, port) = parse_host_port(text, 0, "127.0.0.1:7901 (or unix:PATH)")?;
+        let (host, port) = parse_host_port(text, 0, AddressError::LocalShape)?;
         Ok(Self::Tcp { host, port })
     }
 }
@@ -188,11 +191,7 @@ fn is_loopback(host: &str) -> bool {
     }
 }
 
-fn parse_host_port(
-    text: &str,
-    least_port: u16,
-    example: &'static str,
-) -> Result<(String, u16), AddressError> {
+fn parse_host_port(text: &str, least_port: u16, shape: AddressError) -> Result<(String, u16), AddressError> {
     let host;
     let port;
     if let Some(rest) = text.strip_prefix('[') {
@@ -201,9 +200,10 @@ fn parse_host_port(
             return Err(AddressError::Host);
         }
         host = inner;
-        port = after.strip_prefix(':').ok_or(AddressError::Shape(example))?;
+        port = after.strip_prefix(':').ok_or(shape)?;
     } else {
-        (host, port) = text.rsplit_once(':').ok_or(AddressError::Shape(example))?;
+        let Some(split) = text.rsplit_once(':') else { return Err(shape) };
+        (host, port) = split;
         if host.starts_with("unix:") || text.starts_with("unix:") {
             return Err(AddressError::Unix);
         }
@@ -211,7 +211,7 @@ fn parse_host_port(
             return Err(AddressError::Brackets);
         }
         if host.is_empty() {
-            return Err(AddressError::Shape(example));
+            return Err(shape);
         }
         if !is_host_name(host) {
             return Err(AddressError::Host);
@@ -315,7 +315,7 @@ mod tests {
             ("unix:~/a.sock".into(), AddressError::Path(PathError::Shell)),
             ("unix:$XDG_RUNTIME_DIR/a.sock".into(), AddressError::Path(PathError::Shell)),
             ("unix:/a\0b".into(), AddressError::Path(PathError::Control)),
-            ("/run/a.sock".into(), AddressError::Shape("127.0.0.1:7901 (or unix:PATH)")),
+            ("/run/a.sock".into(), AddressError::LocalShape),
         ] {
             assert_eq!(text.parse::<Listen>(), Err(want), "{text:?}");
         }

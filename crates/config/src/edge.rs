@@ -72,16 +72,17 @@ fn resolve(root: Field<'_>, env: &Env, report: &mut Report) -> Option<EdgeConfig
         sockets.claim(&address.clone().into(), field.node.at, &field.path, report);
         Some(address)
     });
-    let services = named_entries(&section, "services", report, |name, field, report| {
-        service::parse(name, field, report)
-    });
+    let services = named_entries(&section, "services", report, service::parse);
     let connect = named_entries(&section, "connect", report, |name, field, report| {
-        let (mapping, at) = mapping::parse(name, field, open_timeout, env, report)?;
-        let path = format!("connect.{}.listen", mapping.service);
-        sockets.claim(&mapping.listen, at, &path, report);
-        Some(mapping)
+        mapping::parse(name, field, open_timeout, env, report)
     });
-    if matches!((&services, &connect), (Named::Nothing, Named::Nothing)) {
+    for (mapping, at) in &connect {
+        let path = format!("connect.{}.listen", mapping.service);
+        sockets.claim(&mapping.listen, *at, &path, report);
+    }
+    let given =
+        |key| section.has_or_meant(key) && !section.field(key).is_some_and(|field| field.is_empty_map());
+    if !given("services") && !given("connect") {
         report.fault(section.at, "", "nothing to do: an edge has services:, connect: or both");
     }
     Some(EdgeConfig {
@@ -90,59 +91,43 @@ fn resolve(root: Field<'_>, env: &Env, report: &mut Report) -> Option<EdgeConfig
         keepalive: section.parse("keepalive", report).unwrap_or_default(),
         open_timeout,
         hold: section.duration("hold", HOLD, report).unwrap_or(DEFAULT_HOLD),
-        services: services.into_vec(),
-        connect: connect.into_vec(),
+        services,
+        connect: connect.into_iter().map(|(mapping, _)| mapping).collect(),
         log: parse_log(section.field("log"), report),
     })
 }
 
-/// What stands under `services:` or `connect:`.
-enum Named<T> {
-    /// The key is missing, or has no entries.
-    Nothing,
-    /// Entries, the faulty ones left out.
-    Entries(Vec<T>),
-}
-
-impl<T> Named<T> {
-    fn into_vec(self) -> Vec<T> {
-        match self {
-            Self::Nothing => Vec::new(),
-            Self::Entries(entries) => entries,
-        }
-    }
-}
-
+/// The entries of `services:` or `connect:`, without those that have a fault.
 fn named_entries<T>(
     section: &Section<'_>,
     key: &str,
     report: &mut Report,
     mut parse: impl FnMut(ServiceName, Field<'_>, &mut Report) -> Option<T>,
-) -> Named<T> {
-    let Some(field) = section.field(key) else { return Named::Nothing };
-    let Some(entries) = field.entries("service names", report) else { return Named::Entries(Vec::new()) };
-    if entries.is_empty() {
-        return Named::Nothing;
-    }
+) -> Vec<T> {
+    let mut parsed = Vec::new();
+    let Some(field) = section.field(key) else { return parsed };
+    let Some(entries) = field.entries("service names", report) else { return parsed };
     if entries.len() > MAX_ENTRIES {
         let message = format_args!("{} entries; at most {MAX_ENTRIES} are allowed", entries.len());
         report.fault(field.node.at, &field.path, message);
-        return Named::Entries(Vec::new());
+        return parsed;
     }
-    let mut parsed = Vec::new();
     for entry in entries {
         let path = join(&field.path, &entry.key);
-        // What stands below a bad name is checked all the same.
-        let name = entry.key.parse::<ServiceName>().unwrap_or_else(|error| {
-            report.fault(entry.key_at, &path, error);
-            placeholder()
-        });
-        parsed.extend(parse(name, Field { path, node: &entry.node }, report));
+        let below = Field { path: path.clone(), node: &entry.node };
+        match entry.key.parse::<ServiceName>() {
+            Ok(name) => parsed.extend(parse(name, below, report)),
+            Err(error) => {
+                report.fault(entry.key_at, &path, error);
+                // What stands below a bad name is checked all the same.
+                parse(placeholder(), below, report);
+            }
+        }
     }
-    Named::Entries(parsed)
+    parsed
 }
 
-/// Stands in for a name that was reported; the config that it is in is thrown away.
+/// Stands in for a name that was reported.
 fn placeholder() -> ServiceName {
     "x".parse().expect("a letter is a name")
 }
@@ -185,6 +170,10 @@ impl Sockets {
             return;
         }
         if let Some((other, line)) = self.0.get(listen) {
+            // A mapping that was written twice is reported as such.
+            if other == path {
+                return;
+            }
             let message = format_args!("the same address as {other} in line {line}: write another");
             report.bad_value(at, path, &listen.to_string(), message);
         } else {

@@ -5,19 +5,19 @@ use std::str::FromStr;
 
 use crate::name::is_name_char;
 
-const MAX_LEN: usize = 255;
+const MAX_LEN: usize = 128;
 
 /// A pattern of names: `*` stands for any run of characters, also an empty one; nothing else is special.
 ///
-/// It has 1 to 255 of the characters of a name and `*`: a pattern with any other could match no name.
+/// It has 1 to 128 of the characters of a name and `*`: a pattern with any other could match no name.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Glob(String);
 
 /// Why a text is no pattern of names.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum GlobError {
-    /// Empty, or over 255 characters.
-    #[error("a pattern has 1 to 255 characters")]
+    /// Empty, or over 128 characters.
+    #[error("a pattern has 1 to 128 characters")]
     Length,
     /// It has a character that no name has.
     #[error("a pattern consists of a-z, 0-9, '.', '_', '-' and '*'; {0:?} is none of them")]
@@ -118,7 +118,7 @@ mod tests {
     #[test]
     fn patterns_are_checked() {
         assert_eq!("".parse::<Glob>(), Err(GlobError::Length));
-        assert_eq!("*".repeat(256).parse::<Glob>(), Err(GlobError::Length));
+        assert_eq!("*".repeat(129).parse::<Glob>(), Err(GlobError::Length));
         assert_eq!("web-?".parse::<Glob>(), Err(GlobError::Character('?')));
         assert_eq!("Web*".parse::<Glob>(), Err(GlobError::Character('W')));
     }

@@ -51,29 +51,37 @@ pub(crate) struct Section<'a> {
     pub(crate) path: String,
     pub(crate) at: Position,
     entries: &'a [Entry],
+    /// Known keys that unknown ones were most likely meant to be.
+    meant: Vec<&'static str>,
 }
 
 impl<'a> Section<'a> {
     /// Reports unknown, duplicate and pending keys. `None` when there is no mapping, which is reported too.
     pub(crate) fn open(field: Field<'a>, place: Place, report: &mut Report) -> Option<Self> {
         let entries = field.entries(place.keys().join(", "), report)?;
+        let mut meant = Vec::new();
         for entry in entries {
             let path = join(&field.path, &entry.key);
             match pending::find(place, &entry.key) {
                 Some(line) => check_pending(line, entry, &path, report),
                 None if !place.keys().contains(&entry.key.as_str()) => {
-                    report.fault(entry.key_at, &path, unknown_key(place, &entry.key));
+                    meant.extend(report_unknown(place, entry, &path, report));
                 }
                 None => {}
             }
         }
-        Some(Self { path: field.path, at: field.node.at, entries })
+        Some(Self { path: field.path, at: field.node.at, entries, meant })
     }
 
     /// The value of `key`, if it was written.
     pub(crate) fn field(&self, key: &str) -> Option<Field<'a>> {
         let entry = self.entries.iter().find(|entry| entry.key == key)?;
         Some(Field { path: join(&self.path, key), node: &entry.node })
+    }
+
+    /// Whether `key` was written, or what was most likely meant to be it: then it isn't missing, it is misspelt.
+    pub(crate) fn has_or_meant(&self, key: &str) -> bool {
+        self.meant.contains(&key) || self.field(key).is_some()
     }
 
     /// The value of `key` parsed by its type; a value that does not parse is reported.
@@ -118,6 +126,11 @@ impl<'a> Section<'a> {
 }
 
 impl<'a> Field<'a> {
+    /// Whether `{}` stands here.
+    pub(crate) fn is_empty_map(&self) -> bool {
+        matches!(&self.node.value, Value::Map(entries) if entries.is_empty())
+    }
+
     /// The text of a scalar; anything else is reported.
     pub(crate) fn text(&self, report: &mut Report) -> Option<&'a str> {
         let found = match &self.node.value {
@@ -240,11 +253,17 @@ fn check_pending(line: &Pending, entry: &Entry, path: &str, report: &mut Report)
     }
 }
 
-fn unknown_key(place: Place, key: &str) -> String {
+/// The key that it was most likely meant to be, if one is near.
+fn report_unknown(place: Place, entry: &Entry, path: &str, report: &mut Report) -> Option<&'static str> {
     let pending = PENDING.iter().filter(|line| line.place == place).map(|line| line.key);
     let known = place.keys().iter().copied();
-    match nearest(key, known.clone().chain(pending)) {
-        Some(near) => format!("unknown key; did you mean {near}?"),
-        None => format!("unknown key; known here: {}", place.keys().join(", ")),
+    let near = nearest(&entry.key, known.chain(pending));
+    match near {
+        Some(near) => report.fault(entry.key_at, path, format_args!("unknown key; did you mean {near}?")),
+        None => {
+            let known = place.keys().join(", ");
+            report.fault(entry.key_at, path, format_args!("unknown key; known here: {known}"));
+        }
     }
+    near
 }

@@ -7,7 +7,7 @@ use crate::fault::{Position, Report};
 
 /// The deepest nesting. A config has five levels.
 const MAX_DEPTH: usize = 16;
-/// The most keys and values together: what 4,096 services and 4,096 mappings with all their keys need, and half again.
+/// The most keys and values together: what 4,096 services and 4,096 mappings with all their keys need, twice.
 const MAX_NODES: usize = 256 * 1_024;
 
 /// A value and where it begins.

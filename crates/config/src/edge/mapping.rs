@@ -46,6 +46,7 @@ pub(super) fn parse(
     let expose = section.bool("expose", report);
     let listen = match section.field("listen") {
         Some(field) => field.parse_with(report, str::parse),
+        None if section.has_or_meant("listen") => None,
         None => default_listen(&service, &section, env, report),
     }?;
     match listen {

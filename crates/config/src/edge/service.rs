@@ -51,6 +51,7 @@ pub(super) fn parse(name: ServiceName, field: Field<'_>, report: &mut Report) ->
             parse_target(tcp, report);
             return None;
         }
+        (None, None) if section.has_or_meant("grpc") || section.has_or_meant("tcp") => return None,
         (None, None) => {
             let message = "says not what it is: write grpc: { tcp: PORT } or tcp: { tcp: PORT }";
             report.fault(section.at, &section.path, message);
@@ -67,6 +68,7 @@ fn parse_target(field: Field<'_>, report: &mut Report) -> Option<(Endpoint, bool
     let port = section.parse::<Port>("tcp", report);
     let forward = section.parse::<Endpoint>("forward", report);
     match (section.field("tcp"), section.field("forward")) {
+        (None, None) if section.has_or_meant("tcp") || section.has_or_meant("forward") => None,
         (None, None) => {
             report.fault(section.at, &section.path, "no server: write tcp: PORT or forward: HOST:PORT");
             None
