@@ -16,7 +16,7 @@ pub(crate) struct Pending {
 }
 
 #[rustfmt::skip]
-pub(crate) const PENDING: &[Pending] = &[
+pub(crate) static PENDING: &[Pending] = &[
     Pending { place: Place::Edge, key: "drain", allowed: None, purpose: "how long open sessions may run on after SIGTERM" },
     Pending { place: Place::Relay, key: "drain", allowed: None, purpose: "how long open sessions may run on after SIGTERM" },
     Pending { place: Place::Relay, key: "hold", allowed: None, purpose: "holding opens for a lost agent" },
@@ -31,4 +31,40 @@ pub(crate) const PENDING: &[Pending] = &[
 /// The line of `key` at `place`, if it has one.
 pub(crate) fn find(place: Place, key: &str) -> Option<&'static Pending> {
     PENDING.iter().find(|line| line.place == place && line.key == key)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PAGE: &str = include_str!("../../../docs/config.md");
+
+    #[test]
+    fn the_reference_names_every_key() {
+        let known =
+            Place::ALL.into_iter().flat_map(|place| place.keys().iter().map(move |key| (place, *key)));
+        let pending = PENDING.iter().map(|line| (line.place, line.key));
+        for (place, key) in known.clone() {
+            assert!(PAGE.contains(&format!("\n| `{key}` |")), "{place:?}: {key} has no line");
+        }
+        let (_, list) = PAGE.split_once("## Not in this version yet").unwrap();
+        for (place, key) in pending {
+            assert!(list.contains(&format!("`{key}`")), "{place:?}: {key} is not listed as to come");
+        }
+        assert_eq!(known.count(), 27);
+    }
+
+    #[test]
+    fn a_key_is_refused_or_read_and_never_ignored() {
+        for line in PENDING {
+            // A key that nothing reads may have no value but the one that says what happens anyway.
+            let read = line.place.keys().contains(&line.key);
+            assert!(!read || line.allowed.is_some(), "{}: read, yet refused whatever it says", line.key);
+            assert!(
+                find(line.place, line.key).is_some_and(|found| std::ptr::eq(found, line)),
+                "{} twice",
+                line.key
+            );
+        }
+    }
 }

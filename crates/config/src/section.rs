@@ -23,8 +23,12 @@ pub(crate) enum Place {
 }
 
 impl Place {
+    #[cfg(test)]
+    pub(crate) const ALL: [Self; 6] =
+        [Self::Edge, Self::Relay, Self::Service, Self::Target, Self::Mapping, Self::Log];
+
     /// The keys that are read here.
-    fn keys(self) -> &'static [&'static str] {
+    pub(crate) fn keys(self) -> &'static [&'static str] {
         match self {
             Self::Edge => {
                 &["relay", "status", "keepalive", "open_timeout", "hold", "services", "connect", "log"]

@@ -22,7 +22,7 @@ fn cases(golden: &str) -> Vec<Case<'_>> {
         .split("=== ")
         .skip(1)
         .map(|case| {
-            let (head, rest) = case.split_once('\n').unwrap();
+            let (head, rest) = case.split_once('\n').expect("a head");
             let (text, want) = rest.split_once("==>\n").unwrap_or_else(|| panic!("{head}: no ==>"));
             Case { head, text, want }
         })

@@ -18,7 +18,7 @@ fn edge(text: impl AsRef<[u8]>) -> Checked<EdgeConfig> {
 }
 
 fn edge_fault(text: impl AsRef<[u8]>) -> String {
-    parse_edge(text.as_ref(), &env()).unwrap_err().to_string()
+    parse_edge(text.as_ref(), &env()).expect_err("a fault").to_string()
 }
 
 fn endpoint(host: &str, port: u16) -> Endpoint {
