@@ -44,7 +44,7 @@ fn the_example_of_each_key_is_accepted() {
     let mut ran = 0;
     let mut heading = "";
     for line in PAGE.lines() {
-        if line.starts_with('#') {
+        if line.starts_with("##") {
             heading = line.trim_start_matches(['#', ' ']);
         }
         let cells: Vec<_> = line.split('|').map(|cell| cell.trim().trim_matches('`')).collect();
