@@ -1,1 +1,3 @@
 //! The relay: routing core (pure), server, registrations, joins.
+
+pub mod core;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 /// The longest name, in bytes.
 pub const MAX_NAME_LEN: usize = 63;
 /// The longest pattern, in bytes.
-pub const MAX_GLOB_LEN: usize = 128;
+pub const MAX_GLOB_LEN: usize = 255;
 
 /// The name of a service or a machine: 1 to 63 of `a-z`, `0-9`, `.`, `_` and `-`, the first a letter or a digit.
 ///
@@ -107,7 +107,7 @@ pub enum GlobError {
     /// There is no text.
     #[error("a pattern must not be empty")]
     Empty,
-    /// More than 128 bytes.
+    /// More than 255 bytes.
     #[error("a pattern has at most {MAX_GLOB_LEN} bytes, not {0}")]
     TooLong(usize),
     /// A character that neither is `*` nor can stand in a name, at this byte: the pattern could match nothing.
@@ -136,7 +136,7 @@ impl Glob {
 
     /// Whether the pattern matches the whole of `name`.
     ///
-    /// Costs at most the product of the two lengths (128 by 63), whatever the pattern.
+    /// Costs at most the product of the two lengths (255 by 63), whatever the pattern.
     #[must_use]
     pub fn matches(&self, name: &str) -> bool {
         let (pattern, name) = (self.0.as_bytes(), name.as_bytes());
@@ -217,7 +217,7 @@ mod tests {
         assert!(Glob::new("*").is_ok());
         assert!(Glob::new("-*").is_ok());
         assert_eq!(Glob::new(""), Err(GlobError::Empty));
-        assert_eq!(Glob::new(&"*".repeat(129)), Err(GlobError::TooLong(129)));
+        assert_eq!(Glob::new(&"*".repeat(256)), Err(GlobError::TooLong(256)));
         assert_eq!(Glob::new("a?"), Err(GlobError::BadCharacter(1)));
         assert_eq!(Glob::new("[a-z]"), Err(GlobError::BadCharacter(0)));
     }

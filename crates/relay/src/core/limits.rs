@@ -1,0 +1,106 @@
+//! The limits of the routing core: everything that a peer can make it hold, in one table.
+//!
+//! A count that reaches its limit shows in [`Counters`], in the field of the limit's name.
+
+use std::time::Duration;
+
+/// One limit: what `docs` and `/status` say about it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Limit {
+    /// The key; also the name of its field in [`RouterConfig`] and [`Counters`].
+    pub name: &'static str,
+    /// The value when nothing else is configured.
+    pub default: usize,
+    /// What is counted.
+    pub unit: &'static str,
+    /// What a peer could do without it.
+    pub guards_against: &'static str,
+}
+
+macro_rules! limits {
+    ($($name:ident = $default:literal, $unit:literal, $guards_against:literal;)*) => {
+        /// Every limit, by name.
+        pub const LIMITS: &[Limit] = &[$(Limit {
+            name: stringify!($name),
+            default: $default,
+            unit: $unit,
+            guards_against: $guards_against,
+        }),*];
+
+        /// What the router is to do. Each limit of [`LIMITS`] is a field; 0 means none at all.
+        #[derive(Debug, Clone, PartialEq, Eq)]
+        pub struct RouterConfig {
+            /// How long after an agent was lost, or after the relay's start, an open waits for the agent to come
+            /// (back). Default: 10 s.
+            pub hold: Duration,
+            $(#[doc = concat!("Default: ", stringify!($default), " ", $unit, ". Guards against: ", $guards_against, ".")]
+            pub $name: usize,)*
+        }
+
+        impl Default for RouterConfig {
+            fn default() -> Self {
+                Self { hold: Duration::from_secs(10), $($name: $default),* }
+            }
+        }
+
+        /// How often each limit of [`LIMITS`] was met since the start.
+        #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+        pub struct Counters {
+            $(#[doc = concat!("Times that `", stringify!($name), "` was met.")]
+            pub $name: u64,)*
+            /// Ends of sessions that the router had not counted as begun: a fault of the server around it.
+            pub unmatched_session_ends: u64,
+        }
+
+        impl Counters {
+            /// The counts of [`LIMITS`], in its order.
+            #[must_use]
+            pub fn by_limit(&self) -> Vec<(&'static str, u64)> {
+                vec![$((stringify!($name), self.$name)),*]
+            }
+        }
+    };
+}
+
+limits! {
+    max_links = 16384, "links",
+        "machines that connect without end";
+    max_links_per_machine = 32, "links of one machine",
+        "one machine that takes all links";
+    max_services_per_announce = 1024, "services of one link",
+        "an edge that announces names without end";
+    max_registrations = 131072, "services of all links together",
+        "many links that each announce the most";
+    max_refusals_per_announce = 256, "refusals in one answer",
+        "an announce of bad names whose answer is longer than the announce and than a control message";
+    max_superseded = 8, "past instances of one machine",
+        "a machine that restarts without end (older ones are forgotten)";
+    max_lost = 16384, "lost services",
+        "agents that come, announce and are lost (the oldest is forgotten, its opens are refused at once)";
+    max_seen = 65536, "services seen since the start",
+        "agents that announce ever new names within `hold` of the start (further ones count as not seen)";
+    max_held = 4096, "held opens",
+        "diallers that open names whose agent was lost";
+    max_held_per_machine = 2048, "held opens of one machine",
+        "one dialler that takes all places of `max_held`";
+}
+
+/// The longest version text of an edge that is kept, in bytes; the rest is cut off.
+pub(super) const MAX_VERSION_LEN: usize = 64;
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn the_table_is_complete() {
+        let names: BTreeSet<&str> = LIMITS.iter().map(|limit| limit.name).collect();
+        assert_eq!(names.len(), 10);
+        assert_eq!(LIMITS.len(), 10);
+        assert!(LIMITS.iter().all(|limit| limit.default > 0 && !limit.unit.is_empty()));
+        let counted: Vec<&str> = Counters::default().by_limit().iter().map(|(name, _)| *name).collect();
+        assert_eq!(counted, LIMITS.iter().map(|limit| limit.name).collect::<Vec<_>>());
+    }
+}

@@ -1,0 +1,304 @@
+//! The relay's routing core, pure: links, registrations and opens come in, decisions come out.
+//!
+//! # The main decision
+//!
+//! Who serves what is known from the links that are up *now*, and from nothing else. A registration lives with the
+//! link that it came on and is bound to the machine that the link proved and to the start of the process (instance)
+//! that announced it. So there is no lease to renew and nothing to clean up later: a link that goes takes its
+//! registrations along, and a process that starts anew takes the place of its predecessor at once, though the
+//! predecessor's link may look alive for as long as its liveness bound.
+//!
+//! Two memories make up for what this forgets too soon, both bounded and both over after `hold`: agents that were
+//! lost without a goodbye, and agents that a relay which has just started has not seen yet. An open for such a
+//! service waits, because in all likelihood its agent is on its way back.
+//!
+//! A service that its agent calls down is no candidate, as if it were not registered, but it is remembered as
+//! known. An agent counts as *lost* for a service only if it served it: one that said down, or goodbye, or was
+//! succeeded by a newer process of its machine, is not waited for. Where several agents of one service went, an
+//! open waits while any of them may come back.
+//!
+//! # How to use it
+//!
+//! No clock, no I/O, no task, no lock. What depends on time takes `now`, which must not go back. After each call that
+//! changes something, and after [`Router::handle_timeout`], call [`Router::poll_event`] until it gives `None`, then
+//! [`Router::poll_timeout`] for the time of the next `handle_timeout`. The same calls with the same seed
+//! give the same answers.
+
+mod absent;
+mod announce;
+mod holds;
+mod limits;
+mod registry;
+mod route;
+mod types;
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::time::Instant;
+
+use hopline_route_proto::{InstanceId, Name};
+use rand_chacha::ChaCha8Rng;
+use rand_chacha::rand_core::SeedableRng as _;
+
+use absent::{Lost, Seen};
+use holds::Holds;
+use registry::{Registration, Registry};
+
+pub use limits::{Counters, LIMITS, Limit, RouterConfig};
+pub use types::{
+    AgentStatus, AnnounceError, Announced, Event, Gauges, Grants, HoldId, LinkEnd, LinkId, LinkPhase,
+    LinkStatus, LinkUpError, Refused, Route, ServiceStatus,
+};
+
+/// The routing core of one relay process. See the [module](self) for what it decides and how to call it.
+#[derive(Debug)]
+pub struct Router {
+    config: RouterConfig,
+    /// `ChaCha8`: its output is fixed by a specification, so a seed replays in every version.
+    rng: ChaCha8Rng,
+    links: BTreeMap<LinkId, Link>,
+    /// The machines that have a link.
+    machines: BTreeMap<Name, Machine>,
+    registry: Registry,
+    lost: Lost,
+    seen: Seen,
+    holds: Holds,
+    counters: Counters,
+}
+
+#[derive(Debug)]
+struct Link {
+    machine: Name,
+    grants: Grants,
+    since: Instant,
+    phase: LinkPhase,
+    instance: Option<InstanceId>,
+    version: String,
+    revision: u64,
+    /// The names registered on this link: its entries in the registry.
+    services: BTreeSet<Name>,
+    sessions: u64,
+}
+
+#[derive(Debug, Default)]
+struct Machine {
+    links: BTreeSet<LinkId>,
+    /// The newest instance that has announced.
+    current: Option<InstanceId>,
+    /// The ones before it, oldest first. They must not win again while the newer one is here, or two processes under one
+    /// name would throw each other out for ever.
+    superseded: VecDeque<InstanceId>,
+}
+
+impl Router {
+    /// A router that starts now: for `hold` from `now` on it waits for services that it has not seen.
+    #[must_use]
+    pub fn new(config: RouterConfig, seed: u64, now: Instant) -> Self {
+        Self {
+            rng: ChaCha8Rng::seed_from_u64(seed),
+            links: BTreeMap::new(),
+            machines: BTreeMap::new(),
+            registry: Registry::default(),
+            lost: Lost::default(),
+            seen: Seen::new(now + config.hold),
+            holds: Holds::default(),
+            counters: Counters::default(),
+            config,
+        }
+    }
+
+    /// An edge's link is up; its machine name is proved.
+    ///
+    /// # Errors
+    ///
+    /// [`LinkUpError`]: the link is to be ended with its code; the router does not know it.
+    pub fn link_up(
+        &mut self,
+        id: LinkId,
+        machine: Name,
+        grants: Grants,
+        now: Instant,
+    ) -> Result<(), LinkUpError> {
+        if self.links.contains_key(&id) {
+            return Err(LinkUpError::Duplicate(id));
+        }
+        if self.links.len() >= self.config.max_links {
+            self.counters.max_links += 1;
+            return Err(LinkUpError::TooMany(self.links.len()));
+        }
+        let of_machine = self.machines.get(&machine).map_or(0, |machine| machine.links.len());
+        if of_machine >= self.config.max_links_per_machine {
+            self.counters.max_links_per_machine += 1;
+            return Err(LinkUpError::TooManyOfMachine(of_machine));
+        }
+        self.machines.entry(machine.clone()).or_default().links.insert(id);
+        let link = Link {
+            machine,
+            grants,
+            since: now,
+            phase: LinkPhase::Active,
+            instance: None,
+            version: String::new(),
+            revision: 0,
+            services: BTreeSet::new(),
+            sessions: 0,
+        };
+        self.links.insert(id, link);
+        Ok(())
+    }
+
+    /// The policy for the machine of this link has changed. What the machine may not publish any more is withdrawn;
+    /// what it may publish in addition is taken at its next announce. Returns the names withdrawn.
+    pub fn set_grants(&mut self, id: LinkId, grants: Grants) -> Vec<Name> {
+        let Some(link) = self.links.get_mut(&id) else { return Vec::new() };
+        link.grants = grants;
+        let withdrawn: Vec<Name> =
+            link.services.iter().filter(|service| !link.grants.may_publish(service)).cloned().collect();
+        for service in &withdrawn {
+            link.services.remove(service);
+            self.registry.remove(service, id);
+        }
+        self.holds.wake_link(id);
+        withdrawn
+    }
+
+    /// The edge of this link is on its way out: it gets no new sessions, and its services are not waited for.
+    pub fn link_leaving(&mut self, id: LinkId) {
+        self.withdraw_all(id);
+        if let Some(link) = self.links.get_mut(&id)
+            && link.phase == LinkPhase::Active
+        {
+            link.phase = LinkPhase::Leaving;
+        }
+    }
+
+    /// The link has ended: its registrations and its held opens are gone. A second call does nothing.
+    pub fn link_down(&mut self, id: LinkId, end: LinkEnd, now: Instant) {
+        let withdrawn = self.withdraw_all(id);
+        self.holds.remove_of_link(id);
+        let Some(link) = self.links.remove(&id) else { return };
+        if let Some(machine) = self.machines.get_mut(&link.machine) {
+            machine.links.remove(&id);
+            if machine.links.is_empty() {
+                self.machines.remove(&link.machine);
+            }
+        }
+        if end == LinkEnd::Lost {
+            for (service, registration) in withdrawn {
+                self.note_lost(service, &registration, &link.machine, now);
+            }
+        }
+    }
+
+    /// A session was opened on the link, as [`Route::Forward`] said.
+    pub fn session_started(&mut self, to: LinkId) {
+        if let Some(link) = self.links.get_mut(&to) {
+            link.sessions += 1;
+        }
+    }
+
+    /// Such a session has ended. Once the link is down this does nothing: its count went with it.
+    pub fn session_ended(&mut self, to: LinkId) {
+        let Some(link) = self.links.get_mut(&to) else { return };
+        match link.sessions.checked_sub(1) {
+            Some(sessions) => link.sessions = sessions,
+            None => self.counters.unmatched_session_ends += 1,
+        }
+    }
+
+    /// The next thing that the server should know.
+    pub fn poll_event(&mut self) -> Option<Event> {
+        self.holds.pop_ready().map(Event::RouteAgain)
+    }
+
+    /// When [`handle_timeout`](Self::handle_timeout) is due; `None`: not before something else happens.
+    #[must_use]
+    pub fn poll_timeout(&self) -> Option<Instant> {
+        [self.holds.next_end(), self.lost.next_end(), self.seen.next_end()].into_iter().flatten().min()
+    }
+
+    /// Time has passed. Early calls do no harm.
+    pub fn handle_timeout(&mut self, now: Instant) {
+        self.lost.expire(now);
+        self.seen.expire(now);
+        self.holds.expire(now);
+    }
+
+    /// The services that somebody serves, by name, with their agents by link.
+    #[must_use]
+    pub fn services(&self) -> Vec<ServiceStatus> {
+        let agent = |(id, registration): (&LinkId, &Registration)| {
+            self.links.get(id).map(|link| AgentStatus {
+                link: *id,
+                machine: link.machine.clone(),
+                instance: registration.instance,
+                protocol: registration.protocol,
+                state: registration.state,
+                sessions: link.sessions,
+            })
+        };
+        let service = |(name, agents): (&Name, &BTreeMap<LinkId, Registration>)| ServiceStatus {
+            name: name.clone(),
+            agents: agents.iter().filter_map(agent).collect(),
+        };
+        self.registry.iter().map(service).collect()
+    }
+
+    /// The links, by id.
+    #[must_use]
+    pub fn links(&self) -> Vec<LinkStatus> {
+        let status = |(id, link): (&LinkId, &Link)| LinkStatus {
+            link: *id,
+            machine: link.machine.clone(),
+            phase: link.phase,
+            instance: link.instance,
+            version: link.version.clone(),
+            services: link.services.len(),
+            sessions: link.sessions,
+            since: link.since,
+        };
+        self.links.iter().map(status).collect()
+    }
+
+    /// How much the router holds now.
+    #[must_use]
+    pub fn gauges(&self) -> Gauges {
+        Gauges {
+            links: self.links.len(),
+            registrations: self.registry.total(),
+            lost: self.lost.len(),
+            seen: self.seen.len(),
+            held: self.holds.len(),
+        }
+    }
+
+    /// How often limits were met.
+    #[must_use]
+    pub const fn counters(&self) -> Counters {
+        self.counters
+    }
+
+    /// Takes all registrations of a link away.
+    fn withdraw_all(&mut self, id: LinkId) -> Vec<(Name, Registration)> {
+        let services = self.links.get_mut(&id).map(|link| std::mem::take(&mut link.services));
+        let services = services.into_iter().flatten();
+        services
+            .filter_map(|service| Some((self.registry.remove(&service, id)?, service)))
+            .map(|(r, s)| (s, r))
+            .collect()
+    }
+
+    /// A registration went with its link, without a goodbye.
+    fn note_lost(&mut self, service: Name, registration: &Registration, machine: &Name, now: Instant) {
+        let instance = registration.instance;
+        if !registration.is_up() || self.registry.is_served_by(&service, instance) {
+            return;
+        }
+        let until = now + self.config.hold;
+        if self.lost.insert((service, instance), machine.clone(), until, self.config.max_lost) {
+            self.counters.max_lost += 1;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;
