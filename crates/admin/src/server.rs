@@ -4,7 +4,7 @@ use std::convert::Infallible;
 use std::fmt;
 use std::future::Future;
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -57,6 +57,20 @@ pub enum Address {
     Tcp(SocketAddr),
     /// A unix socket, made with mode 0600.
     Unix(PathBuf),
+}
+
+impl Address {
+    /// A TCP address from its host (an IP address without brackets, or `localhost`, which is 127.0.0.1 here) and
+    /// port; `None` when the host is something else.
+    #[must_use]
+    pub fn tcp(host: &str, port: u16) -> Option<Self> {
+        let ip = if host.eq_ignore_ascii_case("localhost") {
+            IpAddr::V4(Ipv4Addr::LOCALHOST)
+        } else {
+            host.parse().ok()?
+        };
+        Some(Self::Tcp(SocketAddr::new(ip, port)))
+    }
 }
 
 impl fmt::Display for Address {

@@ -33,15 +33,19 @@ pub fn render_edge(status: &EdgeStatus, width: usize, colour: bool) -> String {
     ));
 
     let rows = status.links.iter().map(|link| {
-        vec![
+        let mut row = vec![
             Cell::name(&link.peer),
             link_cell(link.state),
             Cell::plain(&round_trip(link.rtt_us)),
             Cell::plain(&heard(link.last_heard_ms)),
             Cell::plain(&count(link.sessions, "session")),
             Cell::plain(&link.liveness),
-            Cell::plain(&link.address),
-        ]
+        ];
+        // A link that never came up is called by its address.
+        if link.address != link.peer {
+            row.push(Cell::plain(&link.address));
+        }
+        row
     });
     page.table("links", "no link to a relay", rows.collect());
 

@@ -74,7 +74,6 @@ links:
   relay-a               up          0.1 ms  heard 0.4 s ago  1 session   default
   192.0.2.1:7443
   relay-b.example:7443  connecting  -       never heard      0 sessions  default
-  relay-b.example:7443
 
 mappings:
   ledger  ready  1 open, 7 in all  h2c  unix:/run/user/1000/hopline/ledger.sock

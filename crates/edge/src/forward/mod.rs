@@ -1,0 +1,3 @@
+//! The forward hop: from the agent to the server of a published service.
+
+pub mod dial;
