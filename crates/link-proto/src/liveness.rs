@@ -208,7 +208,10 @@ mod tests {
             assert_eq!(liveness.to_string(), text);
         }
         assert_eq!("nat,timeout=40s".parse::<Liveness>().unwrap().bound(), Duration::from_secs(50));
-        assert_eq!("nat, interval=1.5s , timeout=1m".parse::<Liveness>().unwrap().bound().as_millis(), 61_500);
+        assert_eq!(
+            "nat, interval=1.5s , timeout=1m".parse::<Liveness>().unwrap().bound().as_millis(),
+            61_500
+        );
     }
 
     #[test]

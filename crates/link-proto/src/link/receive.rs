@@ -1,0 +1,280 @@
+//! Bytes from the peer: frames decoded, rules checked, sessions told.
+
+use std::time::Instant;
+
+use bytes::{Bytes, BytesMut};
+
+use super::{Decoding, Event, Link, LinkEnd, Peer, PeerLimits, Phase, ProtocolError};
+use crate::code::Code;
+use crate::frame::{self, Abort, Frame, Step};
+use crate::hello::Hello;
+use crate::limits::MAX_CREDIT;
+use crate::session::{Opening, RecvPhase, SendPhase, Session, SessionId};
+
+impl Link {
+    /// Takes what the carrier read, as much as can be understood now; an incomplete frame stays in `bytes` and
+    /// wants more behind it. At most [`Link::LONGEST_FRAME`] bytes stay.
+    ///
+    /// A peer that breaks a rule ends the link: see [`Event::Down`].
+    pub fn handle_bytes(&mut self, now: Instant, bytes: &mut BytesMut) {
+        self.observe_time(now);
+        if bytes.is_empty() {
+            return;
+        }
+        if self.end_of_link().is_none() && self.watch.received(now) {
+            self.events.push_back(Event::Recovered);
+        }
+        while !bytes.is_empty() && self.end_of_link().is_none() {
+            match self.step(now, bytes) {
+                Ok(true) => {}
+                Ok(false) => return,
+                Err(error) => self.protocol_error(error),
+            }
+        }
+        if self.end_of_link().is_some() {
+            bytes.clear();
+        }
+    }
+
+    /// Most bytes that [`Link::handle_bytes`] leaves for later.
+    pub const LONGEST_FRAME: usize = 1 + 3 * crate::varint::MAX_LEN + 4_096;
+
+    /// The carrier ended or failed.
+    pub fn handle_carrier_end(&mut self, now: Instant, message: impl Into<String>) {
+        let silent = now.saturating_duration_since(self.watch.last_rx());
+        self.go_down(LinkEnd::CarrierLost { message: message.into(), silent });
+    }
+
+    /// One frame, or a piece of a data frame's payload; false if more bytes are needed.
+    fn step(&mut self, now: Instant, bytes: &mut BytesMut) -> Result<bool, ProtocolError> {
+        if let Decoding::Data(id, left) = self.decoding {
+            let take = usize::try_from(left).unwrap_or(usize::MAX).min(bytes.len());
+            let piece = bytes.split_to(take).freeze();
+            let left = left - take as u64;
+            self.decoding = if left == 0 { Decoding::Frame } else { Decoding::Data(id, left) };
+            self.watch.received_session_frame(now);
+            return self.on_data(id, piece).map(|()| true);
+        }
+        let hello_phase = matches!(self.phase, Phase::Hello(_));
+        // Strangers are told at their first byte: some would otherwise look like the start of an extension.
+        if hello_phase && !matches!(bytes[0], frame::kind::HELLO | frame::kind::ABORT) {
+            return Err(ProtocolError::Hello);
+        }
+        let (frame, len) = match frame::decode(bytes, self.config.limits.header_bytes)? {
+            Step::Partial => return Ok(false),
+            Step::Frame(frame, len) => (frame, len),
+        };
+        let _ = bytes.split_to(len);
+        if hello_phase != matches!(frame, Frame::Hello(_)) {
+            // A goodbye may come first: it says why there will be no hello.
+            if !matches!(frame, Frame::Abort { id: SessionId(0), .. }) {
+                return Err(ProtocolError::Hello);
+            }
+        }
+        self.on_frame(now, frame)?;
+        Ok(true)
+    }
+
+    fn on_frame(&mut self, now: Instant, frame: Frame) -> Result<(), ProtocolError> {
+        match frame {
+            Frame::Hello(hello) => self.on_hello(&hello),
+            Frame::Ping { token } => self.out.pong = Some(token),
+            Frame::Pong { token } => self.watch.received_pong(token, now),
+            Frame::Presence => {}
+            Frame::Extension => self.counters.extensions_skipped += 1,
+            Frame::Drain { deadline_ms } => {
+                self.peer_drains = true;
+                self.events.push_back(Event::PeerDrains { deadline_ms });
+            }
+            Frame::Abort { id: SessionId(0), abort } => self.go_down(LinkEnd::Goodbye(one_hop_on(abort))),
+            Frame::Open { id, header } => {
+                self.watch.received_session_frame(now);
+                self.on_open(id, header)?;
+            }
+            Frame::Answer { id, credit, header } => {
+                self.watch.received_session_frame(now);
+                self.on_answer(id, credit, header)?;
+            }
+            Frame::Data { id, len } => {
+                self.watch.received_session_frame(now);
+                self.check_data(id, len)?;
+                self.decoding = Decoding::Data(id, len);
+            }
+            Frame::End { id } => {
+                self.watch.received_session_frame(now);
+                self.on_end(id)?;
+            }
+            Frame::EndAck { id } => {
+                self.watch.received_session_frame(now);
+                self.on_end_ack(id)?;
+            }
+            Frame::Credit { id, amount } => {
+                self.watch.received_session_frame(now);
+                self.on_credit(id, amount)?;
+            }
+            Frame::Abort { id, abort } => {
+                self.watch.received_session_frame(now);
+                self.on_abort(id, abort)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn on_hello(&mut self, hello: &Hello) {
+        let adopted = hello.liveness.or(self.config.liveness).unwrap_or_default();
+        let ours = self.config.liveness.unwrap_or(adopted);
+        let theirs = hello.liveness.unwrap_or(ours);
+        self.watch.agree(ours, theirs.interval());
+        self.peer = PeerLimits {
+            early_credit: u64::from(hello.early_credit),
+            sessions: hello.sessions,
+            header_bytes: hello.header_bytes,
+        };
+        self.phase = Phase::Up;
+        self.events.push_back(Event::Up(Peer {
+            instance: hello.instance,
+            name: hello.name.clone(),
+            liveness: ours,
+        }));
+    }
+
+    fn on_open(&mut self, id: SessionId, header: Bytes) -> Result<(), ProtocolError> {
+        if id.0 != self.next_theirs {
+            return Err(ProtocolError::OpenOrder(id.0));
+        }
+        self.next_theirs += 2;
+        let limits = self.config.limits;
+        let early_in = u64::from(limits.early_credit);
+        let mut session = Session::new(false, Opening::Unanswered, self.peer.early_credit, early_in);
+        self.open_theirs += 1;
+        self.unanswered_theirs += 1;
+        let refusal = if self.drain.is_some() {
+            Some(Abort::new(Code::DRAINING, "this link drains"))
+        } else if self.open_theirs > limits.sessions {
+            Some(Abort::new(Code::OVERLOAD, format!("{} sessions are open on this link", limits.sessions)))
+        } else if self.unanswered_theirs > limits.unanswered_opens {
+            Some(Abort::new(Code::OVERLOAD, format!("{} opens await their answer", limits.unanswered_opens)))
+        } else {
+            None
+        };
+        session.released = refusal.is_some();
+        self.sessions.insert(id.0, session);
+        match refusal {
+            None => self.events.push_back(Event::Opened { id, header }),
+            Some(abort) => {
+                self.counters.opens_over_limit += u64::from(abort.code == Code::OVERLOAD);
+                self.abort(id, abort);
+            }
+        }
+        Ok(())
+    }
+
+    fn on_answer(&mut self, id: SessionId, credit: u64, header: Bytes) -> Result<(), ProtocolError> {
+        let first_window = u64::from(self.config.limits.first_window);
+        let Some(session) = self.known(id)? else { return Ok(()) };
+        if !session.ours || session.opening != Opening::Unanswered {
+            return Err(ProtocolError::Answer(id.0));
+        }
+        session.opening = Opening::Answered;
+        session.answer_header = header;
+        if std::mem::take(&mut session.waiting.answer) {
+            self.events.push_back(Event::Answered(id));
+        }
+        self.widen(id, first_window);
+        self.queue_credit_if_due(id);
+        self.on_credit(id, credit)
+    }
+
+    /// The head of a data frame: all of its payload must fit the credit.
+    fn check_data(&mut self, id: SessionId, len: u64) -> Result<(), ProtocolError> {
+        let Some(session) = self.known(id)? else { return Ok(()) };
+        if session.recv.phase != RecvPhase::Open {
+            return Err(ProtocolError::AfterEnd(id.0));
+        }
+        if len > session.recv.granted - session.recv.received {
+            return Err(ProtocolError::Credit(id.0));
+        }
+        Ok(())
+    }
+
+    fn on_data(&mut self, id: SessionId, piece: Bytes) -> Result<(), ProtocolError> {
+        self.counters.data_in += piece.len() as u64;
+        let Some(session) = self.known(id)? else { return Ok(()) };
+        session.recv.received += piece.len() as u64;
+        if session.released {
+            return Ok(());
+        }
+        session.recv.queue.push(piece);
+        if std::mem::take(&mut session.waiting.read) {
+            self.events.push_back(Event::Readable(id));
+        }
+        Ok(())
+    }
+
+    fn on_end(&mut self, id: SessionId) -> Result<(), ProtocolError> {
+        let Some(session) = self.known(id)? else { return Ok(()) };
+        if session.recv.phase != RecvPhase::Open {
+            return Err(ProtocolError::AfterEnd(id.0));
+        }
+        session.recv.phase = RecvPhase::Ended;
+        if std::mem::take(&mut session.waiting.read) {
+            self.events.push_back(Event::Readable(id));
+        }
+        Ok(())
+    }
+
+    fn on_end_ack(&mut self, id: SessionId) -> Result<(), ProtocolError> {
+        let Some(session) = self.known(id)? else { return Ok(()) };
+        if session.send.phase != SendPhase::Ended {
+            return Err(ProtocolError::EndAck(id.0));
+        }
+        session.send.phase = SendPhase::Acked;
+        if std::mem::take(&mut session.waiting.write) {
+            self.events.push_back(Event::Writable(id));
+        }
+        self.note_wire(id);
+        Ok(())
+    }
+
+    fn on_credit(&mut self, id: SessionId, amount: u64) -> Result<(), ProtocolError> {
+        let Some(session) = self.known(id)? else { return Ok(()) };
+        let send = &mut session.send;
+        let outstanding = send.limit - send.sent;
+        if amount > MAX_CREDIT - outstanding.min(MAX_CREDIT) {
+            return Err(ProtocolError::CreditOverflow(id.0));
+        }
+        send.limit += amount;
+        self.queue_turn(id);
+        Ok(())
+    }
+
+    fn on_abort(&mut self, id: SessionId, abort: Abort) -> Result<(), ProtocolError> {
+        if self.known(id)?.is_some() {
+            self.end_session(id, one_hop_on(abort));
+        }
+        Ok(())
+    }
+
+    /// The session that a frame speaks of; `None` if it is over for this side, which the peer may not know yet.
+    fn known(&mut self, id: SessionId) -> Result<Option<&mut Session>, ProtocolError> {
+        let ours = (id.0 % 2 == 1) == (self.config.side == super::Side::Dialer);
+        let next = if ours { self.next_ours } else { self.next_theirs };
+        if id.0 >= next || id.0 == 0 {
+            return Err(ProtocolError::NeverOpened(id.0));
+        }
+        match self.sessions.get_mut(&id.0) {
+            Some(session) if matches!(session.opening, Opening::Queued(_)) => {
+                Err(ProtocolError::NeverOpened(id.0))
+            }
+            Some(session) if session.ended.is_none() && !session.wire_done => Ok(Some(session)),
+            Some(_) | None => {
+                self.counters.late_frames += 1;
+                Ok(None)
+            }
+        }
+    }
+}
+
+fn one_hop_on(abort: Abort) -> Abort {
+    Abort { hops: abort.hops.saturating_add(1), ..abort }
+}

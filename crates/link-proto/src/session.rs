@@ -1,0 +1,216 @@
+//! One session's state at one end: two directions, each with its own end, and the credit of both.
+//!
+//! ```text
+//! sending    Open ──end()──► Ending ──END sent──► Ended ──END_ACK──► Acked
+//! receiving  Open ──END──► Ended ──reader took all──► Taken ──► (END_ACK goes out)
+//! both       ──abort, ours or theirs──► ended: Some(reason); what was received stays readable
+//! ```
+
+use std::fmt;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+
+use crate::frame::Abort;
+use crate::queue::ByteQueue;
+
+/// A session of one link. Ids are given by the link, odd ones to the dialer's opens, and never used again.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct SessionId(pub(crate) u64);
+
+impl SessionId {
+    /// The number on the wire.
+    #[must_use]
+    pub const fn number(self) -> u64 {
+        self.0
+    }
+}
+
+impl fmt::Debug for SessionId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "#{}", self.0)
+    }
+}
+
+/// Where the open stands.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Opening {
+    /// Ours, still to be sent with this header.
+    Queued(Bytes),
+    /// Waits for the answer of the acceptor: the peer's, or our own user's.
+    Unanswered,
+    /// Our answer is still to be sent with this header.
+    AnswerQueued(Bytes),
+    /// Answered.
+    Answered,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum SendPhase {
+    Open,
+    Ending,
+    Ended,
+    Acked,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum RecvPhase {
+    Open,
+    Ended,
+    Taken,
+}
+
+/// The sending direction.
+#[derive(Debug)]
+pub(crate) struct SendHalf {
+    pub(crate) queue: ByteQueue,
+    pub(crate) phase: SendPhase,
+    /// Bytes handed to the carrier so far.
+    pub(crate) sent: u64,
+    /// Bytes that the peer allows in all.
+    pub(crate) limit: u64,
+}
+
+impl SendHalf {
+    /// Bytes that may go now.
+    pub(crate) fn sendable(&self) -> usize {
+        let credit = self.limit - self.sent;
+        usize::try_from(credit).unwrap_or(usize::MAX).min(self.queue.len())
+    }
+}
+
+/// The receiving direction.
+#[derive(Debug)]
+pub(crate) struct RecvHalf {
+    pub(crate) queue: ByteQueue,
+    pub(crate) phase: RecvPhase,
+    /// Bytes received so far.
+    pub(crate) received: u64,
+    /// Bytes granted so far: `received` never passes it.
+    pub(crate) granted: u64,
+    /// Bytes that the reader has given back as credit.
+    pub(crate) consumed: u64,
+    /// Granted beyond `consumed` when the reader is idle.
+    pub(crate) window: u64,
+    /// Where the current measurement of the reader's rate began.
+    epoch: Option<(Instant, u64)>,
+}
+
+impl RecvHalf {
+    /// Credit that would bring the peer up to the window.
+    pub(crate) fn due_credit(&self) -> u64 {
+        (self.consumed + self.window).saturating_sub(self.granted)
+    }
+
+    /// A quarter of the window: half would come too late on a slow link, less would be chatter.
+    pub(crate) fn credit_is_due(&self) -> bool {
+        self.phase == RecvPhase::Open && self.due_credit() >= (self.window / 4).max(1)
+    }
+
+    /// The window that this reader's rate over this round trip deserves, once per window consumed.
+    ///
+    /// Twice the bandwidth-delay product: a reader that took a window in less than two round trips may have been
+    /// held up by it.
+    pub(crate) fn wanted_window(&mut self, now: Instant, round_trip: Duration) -> Option<u64> {
+        let (began, at) = *self.epoch.get_or_insert((now, self.consumed));
+        let taken = self.consumed - at;
+        if taken < self.window {
+            return None;
+        }
+        self.epoch = Some((now, self.consumed));
+        let elapsed = now.saturating_duration_since(began).max(Duration::from_micros(1));
+        let product = u128::from(taken) * round_trip.as_nanos() / elapsed.as_nanos().max(1);
+        let wanted = u64::try_from(product.saturating_mul(2)).unwrap_or(u64::MAX);
+        (wanted > self.window).then(|| self.window.saturating_mul(2))
+    }
+}
+
+/// Who waits for what: an event goes out once, when the waiting is over.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Waiting {
+    pub(crate) read: bool,
+    pub(crate) write: bool,
+    pub(crate) answer: bool,
+}
+
+#[derive(Debug)]
+pub(crate) struct Session {
+    pub(crate) ours: bool,
+    pub(crate) opening: Opening,
+    /// What the acceptor's answer said; kept until it is asked for.
+    pub(crate) answer_header: Bytes,
+    pub(crate) send: SendHalf,
+    pub(crate) recv: RecvHalf,
+    /// An abort of ours that is still to be sent.
+    pub(crate) abort_out: Option<Abort>,
+    /// Why both directions are over.
+    pub(crate) ended: Option<Abort>,
+    pub(crate) end_ack_due: bool,
+    /// In the queue of sessions with something to say in their turn.
+    pub(crate) in_turn: bool,
+    /// In the queue of sessions with credit or an acknowledgement to send.
+    pub(crate) in_control: bool,
+    /// Nothing is left to exchange with the peer.
+    pub(crate) wire_done: bool,
+    /// The handle is gone.
+    pub(crate) released: bool,
+    pub(crate) waiting: Waiting,
+}
+
+impl Session {
+    pub(crate) fn new(ours: bool, opening: Opening, early_out: u64, early_in: u64) -> Self {
+        Self {
+            ours,
+            opening,
+            answer_header: Bytes::new(),
+            send: SendHalf { queue: ByteQueue::default(), phase: SendPhase::Open, sent: 0, limit: early_out },
+            recv: RecvHalf {
+                queue: ByteQueue::default(),
+                phase: RecvPhase::Open,
+                received: 0,
+                granted: early_in,
+                consumed: 0,
+                window: early_in,
+                epoch: None,
+            },
+            abort_out: None,
+            ended: None,
+            end_ack_due: false,
+            in_turn: false,
+            in_control: false,
+            wire_done: false,
+            released: false,
+            waiting: Waiting::default(),
+        }
+    }
+
+    /// The peer's part is over: both directions ended and were acknowledged, or an abort has gone either way.
+    pub(crate) fn update_wire_done(&mut self) {
+        let both_ended =
+            self.send.phase == SendPhase::Acked && self.recv.phase == RecvPhase::Taken && !self.end_ack_due;
+        if both_ended || (self.ended.is_some() && self.abort_out.is_none()) {
+            self.wire_done = true;
+        }
+    }
+
+    /// Whether the session has something to send in its turn.
+    pub(crate) fn has_turn(&self) -> bool {
+        if self.wire_done {
+            return false;
+        }
+        self.abort_out.is_some()
+            || matches!(self.opening, Opening::Queued(_) | Opening::AnswerQueued(_))
+            || self.send.sendable() > 0
+            || (self.send.phase == SendPhase::Ending && self.send.queue.is_empty())
+    }
+
+    /// A drop now loses nothing: our end was called, and the peer's was read or has nothing before it.
+    pub(crate) fn drop_is_clean(&self) -> bool {
+        let input_read = match self.recv.phase {
+            RecvPhase::Taken => true,
+            RecvPhase::Ended => self.recv.queue.is_empty(),
+            RecvPhase::Open => false,
+        };
+        self.send.phase != SendPhase::Open && input_read
+    }
+}

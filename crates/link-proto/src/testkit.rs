@@ -1,0 +1,348 @@
+//! A chain of links in virtual time: the kit that the tests of this crate, and of those above it, run on.
+//!
+//! Ends are numbered from the origin: link `i` has ends `2i` (towards the origin) and `2i + 1`. Between two links
+//! stands a relay that opens each session further and splices it. Nothing here sleeps: time jumps to the next
+//! thing that happens.
+
+use std::collections::VecDeque;
+use std::time::{Duration, Instant};
+
+use bytes::{Bytes, BytesMut};
+
+use crate::{Config, Event, Link, SessionId, Side, Splice, SpliceEnd, Transmit};
+
+/// Bytes that an end hands to its wire at once, like the driver's.
+const BATCH: usize = 64 << 10;
+/// What a wire delivers in one piece.
+const SEGMENT: usize = 1_460;
+
+/// One direction of a carrier.
+#[derive(Debug, Clone)]
+pub struct Wire {
+    /// Time that a byte takes.
+    pub latency: Duration,
+    /// Bytes per second; `None` is no limit.
+    pub rate: Option<u64>,
+    /// Bytes that may wait below the link: the kernel's send buffer.
+    pub depth: usize,
+    /// Every byte is lost, silently.
+    pub swallow: bool,
+    /// Bytes that the link handed over, in all.
+    pub carried: u64,
+    flying: VecDeque<(Instant, Instant, Bytes)>,
+    free_at: Option<Instant>,
+}
+
+impl Default for Wire {
+    fn default() -> Self {
+        Self {
+            latency: Duration::from_millis(1),
+            rate: None,
+            depth: 256 << 10,
+            swallow: false,
+            carried: 0,
+            flying: VecDeque::new(),
+            free_at: None,
+        }
+    }
+}
+
+impl Wire {
+    fn waiting(&self, now: Instant) -> usize {
+        self.flying.iter().filter(|(departs, ..)| *departs > now).map(|(.., bytes)| bytes.len()).sum()
+    }
+
+    fn push(&mut self, now: Instant, mut bytes: Bytes) {
+        self.carried += bytes.len() as u64;
+        if self.swallow {
+            return;
+        }
+        while !bytes.is_empty() {
+            let segment = bytes.split_to(bytes.len().min(SEGMENT));
+            let start = self.free_at.map_or(now, |at| at.max(now));
+            let takes = self
+                .rate
+                .map_or(Duration::ZERO, |rate| Duration::from_secs_f64(segment.len() as f64 / rate as f64));
+            let departs = start + takes;
+            self.free_at = Some(departs);
+            self.flying.push_back((departs, departs + self.latency, segment));
+        }
+    }
+
+    /// Loses what is on its way and everything after it.
+    pub fn cut(&mut self) {
+        self.swallow = true;
+        self.flying.clear();
+    }
+}
+
+/// One end of a link with its driver.
+#[derive(Debug)]
+pub struct End {
+    /// The link's state.
+    pub link: Link,
+    /// What was not taken as an event of a splice.
+    pub events: Vec<Event>,
+    /// Nothing runs here until then.
+    pub paused_until: Option<Instant>,
+    inbox: BytesMut,
+    out: Transmit,
+}
+
+/// What joins two links at a relay.
+#[derive(Debug, Default)]
+struct Relay {
+    splices: Vec<Splice>,
+    ends: Vec<SpliceEnd>,
+}
+
+/// A chain of one or more links.
+#[derive(Debug)]
+pub struct Chain {
+    /// Virtual time.
+    pub now: Instant,
+    /// When the chain began.
+    pub began: Instant,
+    /// Ends, numbered from the origin.
+    pub ends: Vec<End>,
+    /// `wires[e]` carries what end `e` sends.
+    pub wires: Vec<Wire>,
+    relays: Vec<Relay>,
+}
+
+#[expect(clippy::disallowed_methods, reason = "virtual time needs one origin; only differences are used")]
+fn origin() -> Instant {
+    Instant::now()
+}
+
+impl Chain {
+    /// A chain of `links` links that are up; `config` may change each end's set-up (by end number).
+    #[must_use]
+    pub fn new(links: usize, mut config: impl FnMut(usize, &mut Config)) -> Self {
+        let began = origin();
+        let mut ends = Vec::new();
+        for number in 0..2 * links {
+            let side = if number % 2 == 0 { Side::Dialer } else { Side::Listener };
+            let mut setup = Config::new(side, [number as u8; 16], format!("end-{number}"));
+            config(number, &mut setup);
+            let link = Link::new(setup, began).unwrap_or_else(|error| unreachable!("test config: {error}"));
+            ends.push(End {
+                link,
+                events: Vec::new(),
+                paused_until: None,
+                inbox: BytesMut::new(),
+                out: Transmit::default(),
+            });
+        }
+        let relays = (1..links).map(|_| Relay::default()).collect();
+        let mut chain = Self { now: began, began, ends, wires: vec![Wire::default(); 2 * links], relays };
+        chain.run_for(Duration::from_millis(20));
+        chain
+    }
+
+    /// The link at this end.
+    pub fn link(&mut self, end: usize) -> &mut Link {
+        &mut self.ends[end].link
+    }
+
+    /// The last end.
+    #[must_use]
+    pub fn far(&self) -> usize {
+        self.ends.len() - 1
+    }
+
+    /// Opens a session at the origin, runs until the far end sees it, answers it: both ids.
+    pub fn open(&mut self, header: &'static [u8]) -> (SessionId, SessionId) {
+        let near =
+            self.link(0).open(Bytes::from_static(header)).unwrap_or_else(|e| unreachable!("open: {e}"));
+        self.run_for(Duration::from_millis(100));
+        let far = self.far();
+        self.collect(far);
+        let opened = |event: &Event| if let Event::Opened { id, .. } = event { Some(*id) } else { None };
+        let found = self.ends[far].events.iter().rev().find_map(opened);
+        let Some(id) = found else { unreachable!("the open did not arrive") };
+        self.link(far).answer(id, Bytes::new());
+        self.run_for(Duration::from_millis(100));
+        (near, id)
+    }
+
+    /// How the splices at relay `relay` (0 is next to the origin) ended, in order.
+    #[must_use]
+    pub fn splice_ends(&self, relay: usize) -> &[SpliceEnd] {
+        &self.relays[relay].ends
+    }
+
+    /// Splices that still run, at all relays.
+    #[must_use]
+    pub fn splices(&self) -> usize {
+        self.relays.iter().map(|relay| relay.splices.len()).sum()
+    }
+
+    /// Virtual time since the beginning.
+    #[must_use]
+    pub fn elapsed(&self) -> Duration {
+        self.now - self.began
+    }
+
+    /// Runs for so long.
+    pub fn run_for(&mut self, time: Duration) {
+        self.run_until(self.now + time, |_| false);
+    }
+
+    /// Runs until `done` says so, or until `limit`; true if `done` did.
+    pub fn run_until(&mut self, limit: Instant, mut done: impl FnMut(&mut Self) -> bool) -> bool {
+        loop {
+            self.settle();
+            if done(self) {
+                return true;
+            }
+            let Some(next) = self.next_time().filter(|next| *next <= limit) else {
+                self.now = limit;
+                self.settle();
+                return done(self);
+            };
+            self.now = next;
+        }
+    }
+
+    /// Everything that happens at this instant.
+    fn settle(&mut self) {
+        loop {
+            let mut busy = false;
+            for end in 0..self.ends.len() {
+                if !self.is_paused(end) {
+                    busy |= self.turn(end);
+                }
+            }
+            for relay in 0..self.relays.len() {
+                if !self.is_paused(2 * relay + 1) {
+                    busy |= self.run_relay(relay);
+                }
+            }
+            if !busy {
+                return;
+            }
+        }
+    }
+
+    fn is_paused(&self, end: usize) -> bool {
+        self.ends[end].paused_until.is_some_and(|until| until > self.now)
+    }
+
+    /// One turn of an end's driver: read, time, write.
+    fn turn(&mut self, number: usize) -> bool {
+        let now = self.now;
+        let end = &mut self.ends[number];
+        let mut busy = false;
+        let from = &mut self.wires[number ^ 1];
+        while from.flying.front().is_some_and(|(_, arrives, _)| *arrives <= now) {
+            if let Some((.., bytes)) = from.flying.pop_front() {
+                end.inbox.extend_from_slice(&bytes);
+                end.link.handle_bytes(now, &mut end.inbox);
+                busy = true;
+            }
+        }
+        if end.link.poll_timeout().is_some_and(|at| at <= now) {
+            end.link.handle_timeout(now);
+            busy = true;
+        }
+        let wire = &mut self.wires[number];
+        while wire.waiting(now) < wire.depth && end.link.poll_transmit(now, &mut end.out, BATCH) {
+            while let Some(piece) = end.out.pieces.pop_front() {
+                wire.push(now, piece);
+            }
+            end.out = Transmit::default();
+            busy = true;
+        }
+        busy
+    }
+
+    fn run_relay(&mut self, number: usize) -> bool {
+        let (left, right) = (2 * number + 1, 2 * number + 2);
+        let mut busy = false;
+        let mut opened = Vec::new();
+        for end in [left, right] {
+            while let Some(event) = self.ends[end].link.poll_event() {
+                busy = true;
+                if let Event::Opened { id, header } = event {
+                    opened.push((id, header));
+                } else {
+                    self.ends[end].events.push(event);
+                }
+            }
+        }
+        let (head, tail) = self.ends.split_at_mut(right);
+        let (left, right) = (&mut head[left].link, &mut tail[0].link);
+        let relay = &mut self.relays[number];
+        for (id, header) in opened {
+            match right.open(header) {
+                Ok(further) => relay.splices.push(Splice::new(id, further)),
+                Err(error) => {
+                    left.abort(id, crate::Abort::new(crate::Code::OFFLINE, error.to_string()));
+                    left.release(id);
+                }
+            }
+        }
+        if busy {
+            let now = self.now;
+            let ends = &mut relay.ends;
+            relay.splices.retain_mut(|splice| match splice.run(now, left, right) {
+                Some(end) => {
+                    ends.push(end);
+                    false
+                }
+                None => true,
+            });
+        }
+        busy
+    }
+
+    /// The next instant at which something may happen.
+    fn next_time(&mut self) -> Option<Instant> {
+        let mut next: Option<Instant> = None;
+        let mut consider = |at: Option<Instant>| next = next.into_iter().chain(at).min();
+        for number in 0..self.ends.len() {
+            if let Some(until) = self.ends[number].paused_until.filter(|until| *until > self.now) {
+                consider(Some(until));
+                continue;
+            }
+            consider(self.ends[number].link.poll_timeout());
+            let from = &self.wires[number ^ 1];
+            consider(from.flying.front().map(|(_, arrives, _)| *arrives));
+            // A full wire takes more when its next segment has left.
+            let wire = &self.wires[number];
+            if wire.waiting(self.now) >= wire.depth {
+                consider(
+                    wire.flying.iter().map(|(departs, ..)| *departs).find(|departs| *departs > self.now),
+                );
+            }
+        }
+        next.map(|at| at.max(self.now))
+    }
+
+    /// Takes what arrived as events at this end, in order. Ends at a relay only keep what is no open.
+    pub fn events(&mut self, end: usize) -> Vec<Event> {
+        self.collect(end);
+        std::mem::take(&mut self.ends[end].events)
+    }
+
+    fn collect(&mut self, end: usize) {
+        while let Some(event) = self.ends[end].link.poll_event() {
+            self.ends[end].events.push(event);
+        }
+    }
+
+    /// Reads everything that is there: bytes, and whether the end or an abort came behind them.
+    pub fn read_all(&mut self, end: usize, id: SessionId) -> (Vec<u8>, Option<Result<(), crate::Abort>>) {
+        let now = self.now;
+        let mut got = Vec::new();
+        loop {
+            match self.ends[end].link.read(now, id, usize::MAX) {
+                Ok(crate::Read::Data(bytes)) => got.extend_from_slice(&bytes),
+                Ok(crate::Read::Pending) => return (got, None),
+                Ok(crate::Read::End) => return (got, Some(Ok(()))),
+                Err(abort) => return (got, Some(Err(abort))),
+            }
+        }
+    }
+}
