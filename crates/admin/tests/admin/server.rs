@@ -194,7 +194,7 @@ async fn one_more_than_the_limit_waits_for_room() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_slow_snapshot_holds_up_snapshots_only() {
     let server = Running::tcp().await;
-    let gate = server.stage.gate.lock().unwrap();
+    let gate = server.stage.gate.lock().await;
     let request = b"GET /status HTTP/1.1\r\nHost: localhost\r\n\r\n";
     let mut first = TcpStream::connect(server.tcp_address()).await.unwrap();
     first.write_all(request).await.unwrap();

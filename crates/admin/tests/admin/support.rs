@@ -18,7 +18,7 @@ pub(crate) struct Stage {
     /// Why it is not ready.
     pub(crate) not_ready: Mutex<Option<String>>,
     /// A snapshot waits while a test holds this.
-    pub(crate) gate: Mutex<()>,
+    pub(crate) gate: tokio::sync::Mutex<()>,
     /// Snapshots begun.
     pub(crate) begun: AtomicUsize,
     /// The next snapshot panics.
@@ -33,7 +33,7 @@ impl Source for Shown {
     fn status(&self) -> Status {
         self.0.begun.fetch_add(1, Ordering::SeqCst);
         assert!(!std::mem::take(&mut *self.0.panic.lock().unwrap()), "asked to");
-        let _gate = self.0.gate.lock().unwrap();
+        let _gate = self.0.gate.blocking_lock();
         Status::Edge(EdgeStatus {
             role: Role::Edge,
             machine: self.0.machine.lock().unwrap().clone(),
