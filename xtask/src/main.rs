@@ -1,2 +1,46 @@
-//! Chores.
-fn main() {}
+//! Chores that need more than the two commands of the README: `cargo xtask --help` lists them.
+
+mod demo_breaks;
+mod generate;
+
+use std::path::{Path, PathBuf};
+
+use clap::{Parser, Subcommand};
+
+#[derive(Parser)]
+#[command(name = "cargo xtask", about = "Chores of the Hopline workspace")]
+struct Arguments {
+    #[command(subcommand)]
+    chore: Chore,
+}
+
+#[derive(Subcommand)]
+enum Chore {
+    /// Writes the code that is generated from .proto files; it is checked in.
+    Generate {
+        /// Writes nothing; fails when the files differ from what would be generated.
+        #[arg(long)]
+        check: bool,
+    },
+    /// Breaks one thing per row of `hopline demo` and checks that this row alone turns red.
+    DemoBreaks {
+        /// The binary to run; without it `hopline` is built and run by cargo.
+        #[arg(long)]
+        bin: Option<PathBuf>,
+        /// Only these rows; all when none is named.
+        rows: Vec<String>,
+    },
+}
+
+fn main() -> anyhow::Result<()> {
+    match Arguments::parse().chore {
+        Chore::Generate { check } => generate::run(&root(), check),
+        Chore::DemoBreaks { bin, rows } => demo_breaks::run(&root(), bin, &rows),
+    }
+}
+
+/// The workspace's folder.
+fn root() -> PathBuf {
+    let own = Path::new(env!("CARGO_MANIFEST_DIR"));
+    own.parent().unwrap_or(own).to_path_buf()
+}
