@@ -62,15 +62,19 @@ impl Abort {
     /// An abort that begins here. The message is cut at 512 bytes, at a character's end.
     #[must_use]
     pub fn new(code: Code, message: impl Into<String>) -> Self {
-        let mut message = message.into();
-        if message.len() > MAX_MESSAGE {
+        Self { code, hops: 0, message: message.into(), silent_ms: None }.bounded()
+    }
+
+    /// With its message cut to what the wire takes.
+    pub(crate) fn bounded(mut self) -> Self {
+        if self.message.len() > MAX_MESSAGE {
             let mut end = MAX_MESSAGE;
-            while !message.is_char_boundary(end) {
+            while !self.message.is_char_boundary(end) {
                 end -= 1;
             }
-            message.truncate(end);
+            self.message.truncate(end);
         }
-        Self { code, hops: 0, message, silent_ms: None }
+        self
     }
 }
 

@@ -46,4 +46,4 @@ pub use link::{
 };
 pub use liveness::{Liveness, LivenessError, MAX_BOUND, MIN_BOUND};
 pub use session::SessionId;
-pub use splice::{Splice, SpliceEnd};
+pub use splice::{Sides, Splice, SpliceEnd};

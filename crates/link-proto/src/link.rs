@@ -69,10 +69,10 @@ pub enum ConfigError {
     /// The name is longer than 255 bytes.
     #[error("a link's name has at most 255 bytes")]
     Name,
-    /// Not `early_credit <= first_window <= max_window < 2^31`.
-    #[error("windows must rise from early_credit over first_window to max_window, below 2^31")]
+    /// Not `0 < early_credit <= first_window <= max_window < 2^31`.
+    #[error("windows must rise from early_credit, above 0, over first_window to max_window, below 2^31")]
     Windows,
-    /// Headers above 4,000 bytes would not fit their frame.
+    /// Headers have at most 4,096 bytes.
     #[error("header_bytes is at most 4096")]
     Header,
 }
@@ -157,6 +157,9 @@ pub enum ProtocolError {
     /// Data or an end after the end.
     #[error("session {0} sent after its end")]
     AfterEnd(u64),
+    /// An acceptor's end before its answer.
+    #[error("session {0} was ended before it was answered")]
+    EndBeforeAnswer(u64),
     /// An acknowledgement of an end that was not sent.
     #[error("session {0} acknowledged an end that was not sent")]
     EndAck(u64),
@@ -243,6 +246,9 @@ enum Decoding {
     Data(SessionId, u64),
 }
 
+/// The longest drain, which an instant can always hold: 24 days.
+const LONGEST_DRAIN: Duration = Duration::from_millis(MAX_CREDIT);
+
 /// One end of one link, without I/O, clock, task or lock.
 ///
 /// Calls come in three kinds. *Input*: [`Link::handle_bytes`], [`Link::handle_carrier_end`],
@@ -304,7 +310,8 @@ impl Link {
         if config.name.len() > 255 {
             return Err(ConfigError::Name);
         }
-        if limits.early_credit > limits.first_window
+        if limits.early_credit == 0
+            || limits.early_credit > limits.first_window
             || limits.first_window > limits.max_window
             || u64::from(limits.max_window) > MAX_CREDIT
         {
@@ -379,6 +386,12 @@ impl Link {
         matches!(self.phase, Phase::Up)
     }
 
+    /// Which side of the carrier this is.
+    #[must_use]
+    pub fn side(&self) -> Side {
+        self.config.side
+    }
+
     /// Sessions that are open on the wire, both sides' together.
     #[must_use]
     pub fn open_sessions(&self) -> u32 {
@@ -434,8 +447,8 @@ impl Link {
             return;
         }
         let abort = Abort::new(code, message);
-        let unsent = self.sessions.iter_mut().filter(|(_, s)| !matches!(s.opening, Opening::Queued(_)));
-        let last_words = unsent.filter_map(|(id, s)| Some((SessionId(*id), s.abort_out.take()?))).collect();
+        let unsent = self.sessions.iter().filter(|(_, s)| !matches!(s.opening, Opening::Queued(_)));
+        let last_words = unsent.filter_map(|(id, s)| Some((SessionId(*id), s.abort_out.clone()?))).collect();
         self.out.last_words = last_words;
         self.out.goodbye.get_or_insert_with(|| abort.clone());
         self.go_down(LinkEnd::Closed(abort));
@@ -445,8 +458,9 @@ impl Link {
     /// deadline ends with `drain_deadline`. [`Event::Drained`] follows when no session is left.
     pub fn drain(&mut self, now: Instant, deadline: Duration) {
         if self.drain.is_none() && self.end_of_link().is_none() {
+            let deadline = deadline.min(LONGEST_DRAIN);
             self.drain = Some(now + deadline);
-            self.out.drain = Some(u64::try_from(deadline.as_millis()).unwrap_or(u64::MAX).min(MAX_CREDIT));
+            self.out.drain = u64::try_from(deadline.as_millis()).ok();
             self.note_drained();
         }
     }
@@ -468,6 +482,7 @@ impl Link {
         let ids: Vec<SessionId> = self.sessions.keys().map(|id| SessionId(*id)).collect();
         for id in ids {
             self.end_session(id, abort.clone());
+            self.withdraw_abort(id);
         }
         self.turn.clear();
         self.control.clear();

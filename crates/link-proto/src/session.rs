@@ -201,16 +201,28 @@ impl Session {
         self.abort_out.is_some()
             || matches!(self.opening, Opening::Queued(_) | Opening::AnswerQueued(_))
             || self.send.sendable() > 0
-            || (self.send.phase == SendPhase::Ending && self.send.queue.is_empty())
+            || self.end_may_go()
     }
 
-    /// A drop now loses nothing: our end was called, and the peer's was read or has nothing before it.
+    /// The end goes behind all data, and an acceptor's behind its answer: an opener learns whether it was
+    /// answered before it can be done.
+    pub(crate) fn end_may_go(&self) -> bool {
+        self.send.phase == SendPhase::Ending && self.send.queue.is_empty() && self.is_answered_by_us()
+    }
+
+    /// No answer of ours is still owed.
+    fn is_answered_by_us(&self) -> bool {
+        self.ours || !matches!(self.opening, Opening::Unanswered)
+    }
+
+    /// A drop now loses nothing: our end was called, the peer's was read or has nothing before it, and the peer
+    /// does not wait for an answer.
     pub(crate) fn drop_is_clean(&self) -> bool {
         let input_read = match self.recv.phase {
             RecvPhase::Taken => true,
             RecvPhase::Ended => self.recv.queue.is_empty(),
             RecvPhase::Open => false,
         };
-        self.send.phase != SendPhase::Open && input_read
+        self.send.phase != SendPhase::Open && input_read && self.is_answered_by_us()
     }
 }

@@ -27,6 +27,31 @@ pub enum SpliceEnd {
     Aborted(Abort),
 }
 
+/// The links of both sides: two, or one and the same where a machine reaches itself through the relay.
+#[derive(Debug)]
+pub enum Sides<'a> {
+    /// Left and right are different links.
+    Two(&'a mut Link, &'a mut Link),
+    /// Both sessions are of one link.
+    One(&'a mut Link),
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Hand {
+    Left,
+    Right,
+}
+
+impl Sides<'_> {
+    fn at(&mut self, hand: Hand) -> &mut Link {
+        match (self, hand) {
+            (Self::Two(left, _), Hand::Left) => left,
+            (Self::Two(_, right), Hand::Right) => right,
+            (Self::One(link), _) => link,
+        }
+    }
+}
+
 /// How far one direction has come.
 #[derive(Clone, Copy, Debug, Default)]
 struct Direction {
@@ -65,19 +90,24 @@ impl Splice {
 
     /// Does all that can be done now. Call it after any event of either session; `Some` once, at the end, when
     /// both sessions have been released.
-    pub fn run(&mut self, now: Instant, left: &mut Link, right: &mut Link) -> Option<SpliceEnd> {
+    pub fn run(&mut self, now: Instant, mut sides: Sides<'_>) -> Option<SpliceEnd> {
         if self.over {
             return None;
         }
-        self.pass_answer(left, right);
-        let (l, r) = (self.left, self.right);
-        pass(&mut self.forth, now, (left, l), (right, r));
-        pass(&mut self.back, now, (right, r), (left, l));
-        let end = if let Some(abort) = left.abort_reason(l).cloned() {
-            right.abort(r, abort.clone());
+        let (left, right) = (self.left, self.right);
+        if !self.answered
+            && let Ok(Some(header)) = sides.at(Hand::Right).answered(right)
+        {
+            self.answered = true;
+            sides.at(Hand::Left).answer(left, header);
+        }
+        pass(&mut self.forth, now, &mut sides, (Hand::Left, left), (Hand::Right, right));
+        pass(&mut self.back, now, &mut sides, (Hand::Right, right), (Hand::Left, left));
+        let end = if let Some(abort) = sides.at(Hand::Left).abort_reason(left).cloned() {
+            sides.at(Hand::Right).abort(right, abort.clone());
             SpliceEnd::Aborted(abort)
-        } else if let Some(abort) = right.abort_reason(r).cloned() {
-            left.abort(l, abort.clone());
+        } else if let Some(abort) = sides.at(Hand::Right).abort_reason(right).cloned() {
+            sides.at(Hand::Left).abort(left, abort.clone());
             SpliceEnd::Aborted(abort)
         } else if self.forth.acknowledged && self.back.acknowledged {
             SpliceEnd::Clean
@@ -85,49 +115,48 @@ impl Splice {
             return None;
         };
         self.over = true;
-        left.release(l);
-        right.release(r);
+        sides.at(Hand::Left).release(left);
+        sides.at(Hand::Right).release(right);
         Some(end)
-    }
-
-    fn pass_answer(&mut self, left: &mut Link, right: &mut Link) {
-        if !self.answered
-            && let Ok(Some(header)) = right.answered(self.right)
-        {
-            self.answered = true;
-            left.answer(self.left, header);
-        }
     }
 }
 
-fn pass(state: &mut Direction, now: Instant, from: (&mut Link, SessionId), to: (&mut Link, SessionId)) {
-    let ((from, from_id), (to, to_id)) = (from, to);
-    let sender_gave_up = from.abort_reason(from_id).is_some();
+fn pass(
+    state: &mut Direction,
+    now: Instant,
+    sides: &mut Sides<'_>,
+    (from, from_id): (Hand, SessionId),
+    (to, to_id): (Hand, SessionId),
+) {
+    let sender_gave_up = sides.at(from).abort_reason(from_id).is_some();
     while !state.ended {
         // An abort waits for no credit: what came before it is handed over whole, and what has no credit there
         // is dropped by the link.
-        if !sender_gave_up && !matches!(to.ready_to_write(to_id), Ok(true)) {
+        if !sender_gave_up && !matches!(sides.at(to).ready_to_write(to_id), Ok(true)) {
             break;
         }
-        match from.take(from_id, PIECE) {
-            Ok(Read::Data(bytes)) => to.push_bytes(to_id, bytes),
+        match sides.at(from).take(from_id, PIECE) {
+            Ok(Read::Data(bytes)) => sides.at(to).push_bytes(to_id, bytes),
             Ok(Read::End) => {
                 state.ended = true;
-                to.end(to_id);
+                sides.at(to).end(to_id);
             }
             Ok(Read::Pending) | Err(_) => break,
         }
     }
-    let gone = to.bytes_sent(to_id);
+    let gone = sides.at(to).bytes_sent(to_id);
     if gone > state.credited {
-        from.credit(now, from_id, gone - state.credited);
+        sides.at(from).credit(now, from_id, gone - state.credited);
         state.credited = gone;
     }
-    if to.bytes_queued(to_id) > 0 {
-        to.notify_when_sent(to_id);
+    if sides.at(to).bytes_queued(to_id) > 0 {
+        sides.at(to).notify_when_sent(to_id);
     }
-    if state.ended && !state.acknowledged && matches!(to.send_state(to_id), Ok(SendState::Acknowledged)) {
+    if state.ended
+        && !state.acknowledged
+        && matches!(sides.at(to).send_state(to_id), Ok(SendState::Acknowledged))
+    {
         state.acknowledged = true;
-        from.acknowledge_end(from_id);
+        sides.at(from).acknowledge_end(from_id);
     }
 }

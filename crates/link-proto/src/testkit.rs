@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use bytes::{Bytes, BytesMut};
 
-use crate::{Config, Event, Link, SessionId, Side, Splice, SpliceEnd, Transmit};
+use crate::{Config, Event, Link, SessionId, Side, Sides, Splice, SpliceEnd, Transmit};
 
 /// Bytes that an end hands to its wire at once, like the driver's.
 const BATCH: usize = 64 << 10;
@@ -89,11 +89,35 @@ pub struct End {
     out: Transmit,
 }
 
-/// What joins two links at a relay.
+/// What joins two links at a relay. A splice runs only when an event names one of its two sessions, as a driver
+/// would have it: a wake-up that the link owes and does not give is a session that hangs.
 #[derive(Debug, Default)]
 struct Relay {
-    splices: Vec<Splice>,
+    splices: Vec<Joined>,
     ends: Vec<SpliceEnd>,
+}
+
+#[derive(Debug)]
+struct Joined {
+    left: SessionId,
+    right: SessionId,
+    woken: bool,
+    splice: Splice,
+}
+
+/// The session that an event speaks of.
+fn concerns(event: &Event) -> Option<SessionId> {
+    match event {
+        Event::Opened { id, .. } | Event::Answered(id) | Event::Readable(id) | Event::Writable(id) => {
+            Some(*id)
+        }
+        Event::Up(_)
+        | Event::Suspect
+        | Event::Recovered
+        | Event::PeerDrains { .. }
+        | Event::Drained
+        | Event::Down(_) => None,
+    }
 }
 
 /// A chain of one or more links.
@@ -264,6 +288,11 @@ impl Chain {
         for end in [left, right] {
             while let Some(event) = self.ends[end].link.poll_event() {
                 busy = true;
+                if let Some(id) = concerns(&event) {
+                    for joined in &mut self.relays[number].splices {
+                        joined.woken |= id == if end == left { joined.left } else { joined.right };
+                    }
+                }
                 if let Event::Opened { id, header } = event {
                     opened.push((id, header));
                 } else {
@@ -276,7 +305,12 @@ impl Chain {
         let relay = &mut self.relays[number];
         for (id, header) in opened {
             match right.open(header) {
-                Ok(further) => relay.splices.push(Splice::new(id, further)),
+                Ok(further) => relay.splices.push(Joined {
+                    left: id,
+                    right: further,
+                    woken: true,
+                    splice: Splice::new(id, further),
+                }),
                 Err(error) => {
                     left.abort(id, crate::Abort::new(crate::Code::OFFLINE, error.to_string()));
                     left.release(id);
@@ -286,12 +320,12 @@ impl Chain {
         if busy {
             let now = self.now;
             let ends = &mut relay.ends;
-            relay.splices.retain_mut(|splice| match splice.run(now, left, right) {
-                Some(end) => {
-                    ends.push(end);
-                    false
-                }
-                None => true,
+            relay.splices.retain_mut(|joined| {
+                let sides = Sides::Two(left, right);
+                let end = std::mem::take(&mut joined.woken).then(|| joined.splice.run(now, sides)).flatten();
+                let runs_on = end.is_none();
+                ends.extend(end);
+                runs_on
             });
         }
         busy

@@ -22,9 +22,10 @@ fn pump(chain: &mut Chain, from: (usize, SessionId), to: (usize, SessionId), byt
     let mut got = Vec::new();
     while got.len() < bytes.len() {
         while sent < bytes.len() {
-            match chain.link(from.0).write(from.1, &bytes[sent..]).unwrap() {
-                Write::Taken(n) => sent += n,
-                Write::Pending => break,
+            match chain.link(from.0).write(from.1, &bytes[sent..]) {
+                Ok(Write::Taken(n)) => sent += n,
+                Ok(Write::Pending) => break,
+                Err(abort) => panic!("write: {abort}"),
             }
         }
         chain.run_for(millis(2));
@@ -199,7 +200,6 @@ fn a_link_that_loses_every_packet_is_dead_at_both_ends_at_the_presets_bound() {
         let (near, far) = chain.open(b"");
         chain.wires[0].cut();
         chain.wires[1].cut();
-        let heard: Vec<_> = (0..2).map(|end| chain.link(end).last_heard()).collect();
         chain.run_for(millis(bound + 1_000));
         for end in 0..2 {
             let events = chain.events(end);
@@ -209,7 +209,6 @@ fn a_link_that_loses_every_packet_is_dead_at_both_ends_at_the_presets_bound() {
             let id = if end == 0 { near } else { far };
             let abort = chain.read_all(end, id).1.unwrap().unwrap_err();
             assert_eq!((abort.code, abort.hops, abort.silent_ms), (Code::CONN_LOST, 0, Some(bound)));
-            let _ = heard[end];
         }
     }
 }

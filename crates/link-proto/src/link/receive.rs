@@ -216,6 +216,9 @@ impl Link {
         if session.recv.phase != RecvPhase::Open {
             return Err(ProtocolError::AfterEnd(id.0));
         }
+        if session.ours && session.opening == Opening::Unanswered {
+            return Err(ProtocolError::EndBeforeAnswer(id.0));
+        }
         session.recv.phase = RecvPhase::Ended;
         if std::mem::take(&mut session.waiting.read) {
             self.events.push_back(Event::Readable(id));
@@ -251,6 +254,8 @@ impl Link {
     fn on_abort(&mut self, id: SessionId, abort: Abort) -> Result<(), ProtocolError> {
         if self.known(id)?.is_some() {
             self.end_session(id, one_hop_on(abort));
+        } else {
+            self.withdraw_abort(id);
         }
         Ok(())
     }

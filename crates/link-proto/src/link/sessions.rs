@@ -108,10 +108,17 @@ impl Link {
         Ok(SessionId(number))
     }
 
-    /// Answers a session that the peer opened: it gets its first window. No effect on any other.
+    /// Answers a session that the peer opened: it gets its first window. No effect on any other. A header longer
+    /// than the peer allows aborts the session with `internal`.
     pub fn answer(&mut self, id: SessionId, header: Bytes) {
         let Some(session) = self.sessions.get_mut(&id.0) else { return };
         if session.ours || session.ended.is_some() || session.opening != Opening::Unanswered {
+            return;
+        }
+        let allowed = self.peer.header_bytes;
+        if header.len() > allowed as usize {
+            let message = format!("an answer's header of {} bytes; the peer allows {allowed}", header.len());
+            self.abort(id, Abort::new(Code::INTERNAL, message));
             return;
         }
         session.opening = Opening::AnswerQueued(header);
@@ -338,6 +345,10 @@ impl Link {
         let Some(session) = self.sessions.get_mut(&id.0) else { return };
         if session.recv.phase == RecvPhase::Ended && session.recv.queue.is_empty() {
             session.recv.phase = RecvPhase::Taken;
+            // Nothing more will come: the window is free for others.
+            let early = u64::from(self.config.limits.early_credit);
+            self.budget_used -= session.recv.window.saturating_sub(early);
+            session.recv.window = session.recv.window.min(early);
             if session.ended.is_none() {
                 session.end_ack_due = true;
                 self.queue_control(id);
@@ -352,6 +363,7 @@ impl Link {
         if session.ended.is_some() || session.wire_done {
             return;
         }
+        let abort = abort.bounded();
         session.abort_out = Some(abort.clone());
         self.end_session(id, abort);
         self.queue_turn(id);
@@ -368,13 +380,24 @@ impl Link {
     pub fn release(&mut self, id: SessionId) {
         let Some(session) = self.sessions.get_mut(&id.0) else { return };
         session.released = true;
+        // Asked before the queue is cleared: unread input makes a drop an abort.
+        let clean = session.drop_is_clean();
         session.recv.queue.clear();
-        if session.drop_is_clean() {
+        if clean {
             self.acknowledge_end(id);
         } else {
             self.abort(id, Abort::new(Code::PEER_RESET, "dropped before its end"));
         }
         self.forget_if_over(id);
+    }
+
+    /// The peer has given up a session that we have given up too: nobody waits for what is left to send.
+    pub(super) fn withdraw_abort(&mut self, id: SessionId) {
+        let Some(session) = self.sessions.get_mut(&id.0) else { return };
+        if session.abort_out.take().is_some() {
+            session.send.queue.clear();
+            self.note_wire(id);
+        }
     }
 
     /// Ends both directions at this side; what was received stays readable.
@@ -390,11 +413,9 @@ impl Link {
         }
         let waiting = std::mem::take(&mut session.waiting);
         self.note_wire(id);
-        for (is, event) in [
-            (waiting.read, Event::Readable(id)),
-            (waiting.write, Event::Writable(id)),
-            (waiting.answer, Event::Answered(id)),
-        ] {
+        // A forwarder that waits for room on its other side must hear of an abort too.
+        self.events.push_back(Event::Readable(id));
+        for (is, event) in [(waiting.write, Event::Writable(id)), (waiting.answer, Event::Answered(id))] {
             if is {
                 self.events.push_back(event);
             }

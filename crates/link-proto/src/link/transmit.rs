@@ -185,7 +185,7 @@ fn put_turn(id: SessionId, session: &mut Session, heads: &mut BytesMut, out: &mu
     if let Some(abort) = session.abort_out.take() {
         session.send.queue.clear();
         frame::encode(&Frame::Abort { id, abort }, heads);
-    } else if session.send.phase == SendPhase::Ending && session.send.queue.is_empty() {
+    } else if session.end_may_go() {
         session.send.phase = SendPhase::Ended;
         frame::encode(&Frame::End { id }, heads);
     }
