@@ -1,13 +1,17 @@
 //! Agents that are not here: those that were lost and may come back, and those that a young relay has not seen yet.
 //!
-//! An agent of a service is a (service, instance) pair: an instance with two links is lost with the last of them.
+//! An agent of a service is here one process of a machine that serves it: a process with two links is lost with the
+//! last of them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
 
 use hopline_route_proto::{InstanceId, Name};
 
-type Agent = (Name, InstanceId);
+/// Service, instance and machine. The machine is part of it because an instance id is what the edge says: a machine
+/// that takes another's id must not touch what is known of the other. It is `Some` in every entry; `None` sorts before
+/// all of them and begins a range.
+type Agent = (Name, InstanceId, Option<Name>);
 
 /// The agents that were lost without a goodbye less than `hold` ago.
 #[derive(Debug, Default)]
@@ -21,44 +25,39 @@ pub(super) struct Lost {
 
 #[derive(Debug)]
 struct LostAgent {
-    machine: Name,
     age: u64,
     until: Instant,
 }
 
 impl Lost {
     /// Remembers an agent as lost. Returns true if the oldest one had to be forgotten for it.
-    pub(super) fn insert(&mut self, agent: Agent, machine: Name, until: Instant, max: usize) -> bool {
+    pub(super) fn insert(
+        &mut self,
+        service: Name,
+        instance: InstanceId,
+        machine: &Name,
+        until: Instant,
+        max: usize,
+    ) -> bool {
+        let agent = (service, instance, Some(machine.clone()));
         self.remove(&agent);
         let age = self.next_age;
         self.next_age += 1;
         self.by_age.insert(age, agent.clone());
         self.by_machine.entry(machine.clone()).or_default().insert(agent.clone());
-        self.agents.insert(agent, LostAgent { machine, age, until });
+        self.agents.insert(agent, LostAgent { age, until });
         let full = self.agents.len() > max;
-        if full && let Some((_, oldest)) = self.by_age.first_key_value() {
-            let oldest = oldest.clone();
-            self.remove(&oldest);
+        if full {
+            self.remove_oldest();
         }
         full
-    }
-
-    fn remove(&mut self, agent: &Agent) {
-        let Some(lost) = self.agents.remove(agent) else { return };
-        self.by_age.remove(&lost.age);
-        if let Some(of_machine) = self.by_machine.get_mut(&lost.machine) {
-            of_machine.remove(agent);
-            if of_machine.is_empty() {
-                self.by_machine.remove(&lost.machine);
-            }
-        }
     }
 
     /// Forgets the agents of a machine: it has said what it serves now. Returns their services.
     pub(super) fn forget_machine(&mut self, machine: &Name) -> Vec<Name> {
         let gone: Vec<Agent> = self.by_machine.get(machine).into_iter().flatten().cloned().collect();
         gone.iter().for_each(|agent| self.remove(agent));
-        gone.into_iter().map(|(service, _)| service).collect()
+        gone.into_iter().map(|(service, ..)| service).collect()
     }
 
     /// Until when an open of the service waits: the end of the latest loss of an agent that would do.
@@ -68,9 +67,10 @@ impl Lost {
         instance: Option<InstanceId>,
         now: Instant,
     ) -> Option<Instant> {
-        let ends =
-            agents(service, instance, |range| self.agents.range(range).map(|(_, lost)| lost.until).max());
-        ends.filter(|until| now < *until)
+        let from = (service.clone(), instance.unwrap_or(InstanceId::MIN), None);
+        let last = instance.unwrap_or(InstanceId::MAX);
+        let would_do = self.agents.range(from..).take_while(|((of, id, _), _)| of == service && *id <= last);
+        would_do.map(|(_, lost)| lost.until).max().filter(|until| now < *until)
     }
 
     /// When the oldest loss is over.
@@ -82,21 +82,38 @@ impl Lost {
     /// Forgets the losses that are over.
     pub(super) fn expire(&mut self, now: Instant) {
         while self.next_end().is_some_and(|until| until <= now) {
-            let Some((_, oldest)) = self.by_age.first_key_value() else { return };
-            let oldest = oldest.clone();
-            self.remove(&oldest);
+            self.remove_oldest();
         }
     }
 
     pub(super) fn len(&self) -> usize {
         self.agents.len()
     }
+
+    fn remove_oldest(&mut self) {
+        if let Some((_, oldest)) = self.by_age.first_key_value() {
+            let oldest = oldest.clone();
+            self.remove(&oldest);
+        }
+    }
+
+    fn remove(&mut self, agent: &Agent) {
+        let Some(lost) = self.agents.remove(agent) else { return };
+        self.by_age.remove(&lost.age);
+        let Some(machine) = &agent.2 else { return };
+        if let Some(of_machine) = self.by_machine.get_mut(machine) {
+            of_machine.remove(agent);
+            if of_machine.is_empty() {
+                self.by_machine.remove(machine);
+            }
+        }
+    }
 }
 
 /// The agents that were seen since the start, until `hold` after it. Then none is awaited any more.
 #[derive(Debug)]
 pub(super) struct Seen {
-    agents: BTreeSet<Agent>,
+    agents: BTreeSet<(Name, InstanceId)>,
     until: Instant,
 }
 
@@ -126,7 +143,9 @@ impl Seen {
         instance: Option<InstanceId>,
         now: Instant,
     ) -> Option<Instant> {
-        let seen = agents(service, instance, |range| self.agents.range(range).next().is_some());
+        let from = (service.clone(), instance.unwrap_or(InstanceId::MIN));
+        let to = (service.clone(), instance.unwrap_or(InstanceId::MAX));
+        let seen = self.agents.range(from..=to).next().is_some();
         (now < self.until && !seen).then_some(self.until)
     }
 
@@ -144,14 +163,4 @@ impl Seen {
     pub(super) fn len(&self) -> usize {
         self.agents.len()
     }
-}
-
-/// Calls `look` with the range of the agents that would do: those of the service, or the one instance alone.
-fn agents<T>(
-    service: &Name,
-    instance: Option<InstanceId>,
-    look: impl FnOnce(std::ops::RangeInclusive<Agent>) -> T,
-) -> T {
-    let (from, to) = instance.map_or((InstanceId::MIN, InstanceId::MAX), |instance| (instance, instance));
-    look((service.clone(), from)..=(service.clone(), to))
 }

@@ -78,6 +78,7 @@ impl Router {
         }
         if machine.superseded.contains(&instance) {
             link.phase = LinkPhase::Replaced;
+            self.holds.wake_link(id);
             return Err(AnnounceError::Replaced);
         }
         let old = machine.current.replace(instance);
@@ -170,11 +171,13 @@ impl Router {
             }
             let registration = Registration { instance, protocol, state };
             let old = self.registry.insert(service.clone(), id, registration);
-            if !self.seen.note(&service, instance, self.config.max_seen, now) {
-                self.counters.max_seen += 1;
-            }
-            if registration.is_up() && !old.is_some_and(|old| old.is_up()) {
-                self.holds.wake_service(&service);
+            if registration.is_up() {
+                if !self.seen.note(&service, instance, self.config.max_seen, now) {
+                    self.counters.max_seen += 1;
+                }
+                if !old.is_some_and(|old| old.is_up()) {
+                    self.holds.wake_service(&service);
+                }
             }
             link.services.insert(service);
         }

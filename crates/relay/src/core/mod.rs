@@ -12,8 +12,8 @@
 //! lost without a goodbye, and agents that a relay which has just started has not seen yet. An open for such a
 //! service waits, because in all likelihood its agent is on its way back.
 //!
-//! A service that its agent calls down is no candidate, as if it were not registered, but it is remembered as
-//! known. An agent counts as *lost* for a service only if it served it: one that said down, or goodbye, or was
+//! A service that its agent calls down is, but for the words of a refusal, as if it were not registered. So an agent
+//! counts as *seen* when it first serves, and as *lost* only if it served: one that said down, or goodbye, or was
 //! succeeded by a newer process of its machine, is not waited for. Where several agents of one service went, an
 //! open waits while any of them may come back.
 //!
@@ -280,21 +280,26 @@ impl Router {
     /// Takes all registrations of a link away.
     fn withdraw_all(&mut self, id: LinkId) -> Vec<(Name, Registration)> {
         let services = self.links.get_mut(&id).map(|link| std::mem::take(&mut link.services));
-        let services = services.into_iter().flatten();
-        services
-            .filter_map(|service| Some((self.registry.remove(&service, id)?, service)))
-            .map(|(r, s)| (s, r))
-            .collect()
+        let mut withdrawn = Vec::new();
+        for service in services.into_iter().flatten() {
+            if let Some(registration) = self.registry.remove(&service, id) {
+                withdrawn.push((service, registration));
+            }
+        }
+        withdrawn
     }
 
     /// A registration went with its link, without a goodbye.
     fn note_lost(&mut self, service: Name, registration: &Registration, machine: &Name, now: Instant) {
-        let instance = registration.instance;
-        if !registration.is_up() || self.registry.is_served_by(&service, instance) {
+        // Another link of the machine may serve it still. What is registered is of its newest instance.
+        let elsewhere = self.registry.of(&service).any(|(id, other)| {
+            other.is_up() && self.links.get(&id).is_some_and(|link| link.machine == *machine)
+        });
+        if elsewhere || !registration.is_up() {
             return;
         }
         let until = now + self.config.hold;
-        if self.lost.insert((service, instance), machine.clone(), until, self.config.max_lost) {
+        if self.lost.insert(service, registration.instance, machine, until, self.config.max_lost) {
             self.counters.max_lost += 1;
         }
     }

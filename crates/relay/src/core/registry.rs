@@ -55,11 +55,6 @@ impl Registry {
         self.services.get(service).into_iter().flatten().map(|(link, registration)| (*link, registration))
     }
 
-    /// Whether any link of this instance serves the name, and it is up.
-    pub(super) fn is_served_by(&self, service: &Name, instance: InstanceId) -> bool {
-        self.of(service).any(|(_, registration)| registration.instance == instance && registration.is_up())
-    }
-
     pub(super) fn iter(&self) -> impl Iterator<Item = (&Name, &BTreeMap<LinkId, Registration>)> {
         self.services.iter()
     }
