@@ -137,7 +137,7 @@ async fn a_client_that_sends_its_headers_too_slowly_is_cut() {
         begin.elapsed()
     };
     let ((), silent_for) = tokio::join!(dripping, waiting);
-    let bound = HEADER_TIMEOUT + Duration::from_millis(100);
+    let bound = HEADER_TIMEOUT + Duration::from_secs(2);
     assert!(silent_for >= HEADER_TIMEOUT && silent_for <= bound, "{silent_for:?}");
 }
 

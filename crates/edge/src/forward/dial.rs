@@ -243,9 +243,7 @@ async fn connect(address: SocketAddr, options: &DialOptions) -> io::Result<TcpSt
     let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
     socket.set_nodelay(true)?;
     let stream = socket.connect(address).await?;
-    // A port of the ephemeral range on which nothing listens can be given to the dialling socket itself, which then
-    // meets itself.
-    if stream.local_addr()? == stream.peer_addr()? {
+    if met_itself(&stream)? {
         return Err(Errno::CONNREFUSED.into());
     }
     let options_of = SockRef::from(&stream);
@@ -262,8 +260,18 @@ async fn connect(address: SocketAddr, options: &DialOptions) -> io::Result<TcpSt
     Ok(stream)
 }
 
+/// On loopback a port of the ephemeral range on which nothing listens can be given to the dialling socket itself. TCP
+/// then lets it connect to itself, and it would hold the port of a server that is about to start.
+fn met_itself(stream: &TcpStream) -> io::Result<bool> {
+    Ok(stream.local_addr()? == stream.peer_addr()?)
+}
+
 /// An address that had not answered outweighs a refusal: the server may be behind it. A refusal outweighs the rest.
+/// Without any attempt the time was up before the first.
 fn kind_of(attempts: &[Attempt]) -> DialKind {
+    if attempts.is_empty() {
+        return DialKind::Timeout;
+    }
     let kinds: Vec<DialKind> = attempts.iter().map(kind_of_one).collect();
     let first_of = [DialKind::Timeout, DialKind::Refused, DialKind::Unreachable];
     first_of.into_iter().find(|kind| kinds.contains(kind)).unwrap_or(DialKind::Other)
