@@ -1,0 +1,274 @@
+//! A session's handle.
+
+use std::future::poll_fn;
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker, ready};
+
+use bytes::Bytes;
+use hopline_link_proto::{Abort, Code, Read, SendState, SessionId, Write};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+use crate::shared::{Guard, Shared, Slot, State, now};
+
+/// Most bytes that one [`Session::read_bytes`] gives.
+const READ_PIECE: usize = 64 << 10;
+
+/// One two-way byte stream of a link.
+///
+/// `AsyncRead` and `AsyncWrite`, and the same by reference with [`Session::read_bytes`] and
+/// [`Session::write_bytes`], which copy nothing. `shutdown` sends the end; [`Session::finish`] also waits until
+/// the far reader has everything. Dropping a session before `shutdown`, or with input not read to its end, aborts
+/// it with `peer_reset`; a drop after both directions ended is clean, and the end is still delivered.
+///
+/// Bytes received before an abort stay readable, then reads fail. One task may read while another writes: each
+/// direction has one waker.
+#[derive(Debug)]
+pub struct Session {
+    guard: Arc<Guard>,
+    id: SessionId,
+    header: Bytes,
+}
+
+impl Session {
+    pub(crate) fn new(guard: Arc<Guard>, id: SessionId, header: Bytes) -> Self {
+        Self { guard, id, header }
+    }
+
+    pub(crate) fn shared(&self) -> &Arc<Shared> {
+        &self.guard.0
+    }
+
+    /// The link's number for this session; unique on its link.
+    #[must_use]
+    pub fn id(&self) -> SessionId {
+        self.id
+    }
+
+    /// What the peer's open said; empty for a session that this side opened.
+    #[must_use]
+    pub fn header(&self) -> &Bytes {
+        &self.header
+    }
+
+    /// Takes a session that the peer opened: its first window goes out. A second call changes nothing.
+    pub fn answer(&self, header: impl Into<Bytes>) {
+        let header = header.into();
+        self.shared().with(|state| state.link.answer(self.id, header));
+    }
+
+    /// Waits for the answer to our open; gives its header. Cancel safe.
+    ///
+    /// # Errors
+    /// How the open was refused.
+    pub async fn answered(&self) -> Result<Bytes, Abort> {
+        poll_fn(|cx| {
+            self.wait(
+                cx,
+                |slot| &mut slot.answer,
+                |state| match state.link.answered(self.id) {
+                    Ok(Some(header)) => Poll::Ready(Ok(header)),
+                    Ok(None) => Poll::Pending,
+                    Err(abort) => Poll::Ready(Err(abort)),
+                },
+            )
+        })
+        .await
+    }
+
+    /// Gives up: both ends read this reason, behind what was sent before.
+    pub fn abort(&self, code: Code, message: impl Into<String>) {
+        self.abort_with(Abort::new(code, message));
+    }
+
+    /// Passes on an abort that came from elsewhere, with its hops.
+    pub fn abort_with(&self, abort: Abort) {
+        self.shared().with(|state| state.link.abort(self.id, abort));
+    }
+
+    /// How the session ended, if by an abort of either side or the death of its link.
+    #[must_use]
+    pub fn abort_reason(&self) -> Option<Abort> {
+        self.shared().peek(|state| state.link.abort_reason(self.id).cloned())
+    }
+
+    /// The next bytes, by reference; `None` is the peer's end. Cancel safe.
+    ///
+    /// # Errors
+    /// How the session ended, behind everything that came before.
+    pub async fn read_bytes(&self) -> Result<Option<Bytes>, Abort> {
+        poll_fn(|cx| self.poll_read_bytes(cx)).await
+    }
+
+    /// Polls for what [`Session::read_bytes`] waits for.
+    pub fn poll_read_bytes(&self, cx: &mut Context<'_>) -> Poll<Result<Option<Bytes>, Abort>> {
+        self.wait(
+            cx,
+            |slot| &mut slot.read,
+            |state| match state.link.read(now(), self.id, READ_PIECE) {
+                Ok(Read::Data(bytes)) => Poll::Ready(Ok(Some(bytes))),
+                Ok(Read::End) => Poll::Ready(Ok(None)),
+                Ok(Read::Pending) => Poll::Pending,
+                Err(abort) => Poll::Ready(Err(abort)),
+            },
+        )
+    }
+
+    /// Writes `bytes` whole, by reference. Waits until the session takes them; cancelled before, nothing of them
+    /// was written, and they are dropped.
+    ///
+    /// # Errors
+    /// How the session ended.
+    pub async fn write_bytes(&self, bytes: Bytes) -> Result<(), Abort> {
+        loop {
+            self.writable().await?;
+            // Another task may have taken the room meanwhile.
+            let taken = self.shared().with(|state| state.link.write_bytes(self.id, bytes.clone()))?;
+            if taken != Write::Pending {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Waits until the session takes bytes. Cancel safe.
+    ///
+    /// # Errors
+    /// How the session ended.
+    pub async fn writable(&self) -> Result<(), Abort> {
+        poll_fn(|cx| self.poll_writable(cx)).await
+    }
+
+    /// Polls for what [`Session::writable`] waits for.
+    pub fn poll_writable(&self, cx: &mut Context<'_>) -> Poll<Result<(), Abort>> {
+        self.wait(
+            cx,
+            |slot| &mut slot.write,
+            |state| match state.link.ready_to_write(self.id) {
+                Ok(true) => Poll::Ready(Ok(())),
+                Ok(false) => Poll::Pending,
+                Err(abort) => Poll::Ready(Err(abort)),
+            },
+        )
+    }
+
+    /// Sends the end: the peer reads everything, then the end.
+    pub fn end(&self) {
+        self.shared().with(|state| state.link.end(self.id));
+    }
+
+    /// Sends the end and waits until the far reader has taken everything, however many links away. Cancel safe.
+    ///
+    /// # Errors
+    /// How the session ended instead.
+    pub async fn finish(&self) -> Result<(), Abort> {
+        self.end();
+        poll_fn(|cx| {
+            self.wait(
+                cx,
+                |slot| &mut slot.write,
+                |state| match state.link.send_state(self.id) {
+                    Ok(SendState::Acknowledged) => Poll::Ready(Ok(())),
+                    Ok(SendState::Open | SendState::Ending) => Poll::Pending,
+                    Err(abort) => Poll::Ready(Err(abort)),
+                },
+            )
+        })
+        .await
+    }
+
+    /// Tries; if pending, leaves a waker where the event of that kind finds it.
+    fn wait<T>(
+        &self,
+        cx: &Context<'_>,
+        slot: impl FnOnce(&mut Slot) -> &mut Option<Waker>,
+        attempt: impl FnOnce(&mut State) -> Poll<T>,
+    ) -> Poll<T> {
+        let ready = |state: &mut State| {
+            let result = attempt(state);
+            if result.is_pending()
+                && let Some(found) = state.slots.get_mut(&self.id)
+            {
+                let place = slot(found);
+                match place {
+                    Some(waker) if waker.will_wake(cx.waker()) => {}
+                    _ => *place = Some(cx.waker().clone()),
+                }
+            }
+            result
+        };
+        // Reading may grant credit, which the driver has to send.
+        self.shared().with_if(ready, Poll::is_ready)
+    }
+}
+
+impl AsyncRead for Session {
+    fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        if buf.remaining() == 0 {
+            return Poll::Ready(Ok(()));
+        }
+        let id = self.id;
+        let out = buf.initialize_unfilled();
+        let n = ready!(self.wait(
+            cx,
+            |slot| &mut slot.read,
+            |state| match state.link.read_into(now(), id, out) {
+                Ok(Some(0)) => Poll::Pending,
+                Ok(Some(n)) => Poll::Ready(Ok(n)),
+                Ok(None) => Poll::Ready(Ok(0)),
+                Err(abort) => Poll::Ready(Err(io_error(abort))),
+            }
+        ))?;
+        buf.advance(n);
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl AsyncWrite for Session {
+    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        self.wait(
+            cx,
+            |slot| &mut slot.write,
+            |state| match state.link.write(self.id, buf) {
+                Ok(Write::Taken(n)) => Poll::Ready(Ok(n)),
+                Ok(Write::Pending) => Poll::Pending,
+                Err(abort) => Poll::Ready(Err(io_error(abort))),
+            },
+        )
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        // What was taken goes out by itself; `finish` is how to know that it arrived.
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.end();
+        Poll::Ready(self.abort_reason().map_or(Ok(()), |abort| Err(io_error(abort))))
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        self.shared().with(|state| {
+            // A splice has taken the session over: it will release it.
+            if state.slots.get(&self.id).is_some_and(|slot| slot.joint.is_some()) {
+                return;
+            }
+            state.slots.remove(&self.id);
+            state.link.release(self.id);
+        });
+    }
+}
+
+/// An abort as an I/O error; `error.get_ref()` downcasts to [`Abort`].
+fn io_error(abort: Abort) -> io::Error {
+    let kind = if abort.code == Code::TIMEOUT {
+        io::ErrorKind::TimedOut
+    } else if abort.code == Code::CONN_LOST {
+        io::ErrorKind::ConnectionAborted
+    } else {
+        io::ErrorKind::ConnectionReset
+    };
+    io::Error::new(kind, abort)
+}

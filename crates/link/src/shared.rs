@@ -1,0 +1,169 @@
+//! One link's core behind its lock, and whom to wake.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::Waker;
+use std::time::Instant;
+
+use bytes::Bytes;
+use futures_util::task::AtomicWaker;
+use hopline_link_proto::{Code, Event, Link, SessionId};
+use tokio::sync::watch;
+
+use crate::mux::Status;
+use crate::splice::Joint;
+
+/// The time that the core sees: tokio's, so that a paused clock pauses links too.
+pub(crate) fn now() -> Instant {
+    tokio::time::Instant::now().into_std()
+}
+
+/// Whom an event of one session concerns.
+#[derive(Debug, Default)]
+pub(crate) struct Slot {
+    pub(crate) read: Option<Waker>,
+    pub(crate) write: Option<Waker>,
+    pub(crate) answer: Option<Waker>,
+    pub(crate) joint: Option<Arc<Joint>>,
+}
+
+#[derive(Debug)]
+pub(crate) struct State {
+    pub(crate) link: Link,
+    pub(crate) slots: BTreeMap<SessionId, Slot>,
+    /// Sessions that the peer opened and nobody has accepted yet; the core bounds their number.
+    pub(crate) opened: VecDeque<(SessionId, Bytes)>,
+    pub(crate) acceptors: Vec<Waker>,
+}
+
+#[derive(Debug)]
+pub(crate) struct Shared {
+    state: Mutex<State>,
+    pub(crate) driver: AtomicWaker,
+    pub(crate) status: watch::Sender<Status>,
+    /// Two links are always locked in the order of this number.
+    pub(crate) order: u64,
+}
+
+/// What is left to do once no lock is held.
+#[derive(Debug, Default)]
+pub(crate) struct After {
+    wakers: Vec<Waker>,
+    joints: Vec<Arc<Joint>>,
+}
+
+static ORDER: AtomicU64 = AtomicU64::new(0);
+
+impl Shared {
+    pub(crate) fn new(link: Link) -> Arc<Self> {
+        Arc::new(Self {
+            state: Mutex::new(State {
+                link,
+                slots: BTreeMap::new(),
+                opened: VecDeque::new(),
+                acceptors: Vec::new(),
+            }),
+            driver: AtomicWaker::new(),
+            status: watch::Sender::new(Status::default()),
+            order: ORDER.fetch_add(1, Ordering::Relaxed),
+        })
+    }
+
+    pub(crate) fn lock(&self) -> MutexGuard<'_, State> {
+        // A panic elsewhere leaves the core whole: each of its calls ends in a consistent state.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Changes the core, wakes whom that concerns, and has the driver send what there is.
+    pub(crate) fn with<T>(&self, change: impl FnOnce(&mut State) -> T) -> T {
+        self.with_if(change, |_| true)
+    }
+
+    /// Like [`Shared::with`], where the driver is woken only if the result says that something changed.
+    pub(crate) fn with_if<T>(
+        &self,
+        change: impl FnOnce(&mut State) -> T,
+        changed: impl FnOnce(&T) -> bool,
+    ) -> T {
+        let mut after = After::default();
+        let result = {
+            let mut state = self.lock();
+            let result = change(&mut state);
+            self.collect(&mut state, &mut after);
+            result
+        };
+        if changed(&result) {
+            self.driver.wake();
+        }
+        after.run();
+        result
+    }
+
+    /// Looks at the core, or notes a waker in it, where nothing can follow from it.
+    pub(crate) fn peek<T>(&self, look: impl FnOnce(&mut State) -> T) -> T {
+        look(&mut self.lock())
+    }
+
+    /// Turns the core's events into things to do after the lock.
+    pub(crate) fn collect(&self, state: &mut State, after: &mut After) {
+        while let Some(event) = state.link.poll_event() {
+            match event {
+                Event::Readable(id) => after.session(state, id, |slot| slot.read.take()),
+                Event::Writable(id) => after.session(state, id, |slot| slot.write.take()),
+                Event::Answered(id) => after.session(state, id, |slot| slot.answer.take()),
+                Event::Opened { id, header } => {
+                    state.opened.push_back((id, header));
+                    after.wakers.append(&mut state.acceptors);
+                }
+                Event::Up(peer) => self.status.send_modify(|status| status.up = Some(peer)),
+                Event::Suspect => self.status.send_modify(|status| status.suspect = true),
+                Event::Recovered => self.status.send_modify(|status| status.suspect = false),
+                Event::PeerDrains { deadline_ms } => {
+                    self.status.send_modify(|status| status.peer_drains_ms = Some(deadline_ms));
+                }
+                Event::Drained => self.status.send_modify(|status| status.drained = true),
+                Event::Down(end) => {
+                    self.status.send_modify(|status| status.down = Some(end));
+                    after.wakers.append(&mut state.acceptors);
+                    state.opened.clear();
+                    for slot in state.slots.values() {
+                        after.joints.extend(slot.joint.clone());
+                    }
+                }
+            }
+        }
+    }
+}
+
+impl After {
+    fn session(&mut self, state: &mut State, id: SessionId, take: impl FnOnce(&mut Slot) -> Option<Waker>) {
+        if let Some(slot) = state.slots.get_mut(&id) {
+            match &slot.joint {
+                Some(joint) => self.joints.push(Arc::clone(joint)),
+                None => self.wakers.extend(take(slot)),
+            }
+        }
+    }
+
+    /// With no lock held: wakes, and runs the splices that have something to move.
+    pub(crate) fn run(mut self) {
+        loop {
+            for waker in self.wakers.drain(..) {
+                waker.wake();
+            }
+            let Some(joint) = self.joints.pop() else { return };
+            joint.run(&mut self);
+        }
+    }
+}
+
+/// Ends the link when the last handle of it is gone: nobody is left who could use it.
+#[derive(Debug)]
+pub(crate) struct Guard(pub(crate) Arc<Shared>);
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        self.0.with(|state| state.link.close(Code::SHUTDOWN, "the link is no longer used"));
+    }
+}
