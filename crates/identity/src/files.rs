@@ -194,3 +194,6 @@ fn is_not_found(error: &io::Error) -> bool {
 }
 
 const TEMPORARY_PREFIX: &str = ".tmp-";
+
+#[cfg(test)]
+mod tests;

@@ -282,3 +282,6 @@ fn check(issued: &Issued, token: &Token, name: &str, key: &KeyPair) -> Result<()
 fn printable(text: &str) -> String {
     text.chars().filter(|c| !c.is_control()).take(SHOWN_CHARS).collect()
 }
+
+#[cfg(test)]
+mod tests;

@@ -296,3 +296,6 @@ fn take_use(
     };
     Ok((joined, issued))
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,236 @@
+use prost::Message as _;
+use rcgen::{CertificateParams, ExtendedKeyUsagePurpose, IsCa, KeyPair, PKCS_ECDSA_P384_SHA384, SanType};
+use tempfile::TempDir;
+use tokio::io::{AsyncReadExt as _, duplex};
+
+use super::*;
+use crate::records::list_machines;
+use crate::token::Token;
+use crate::token::tests::{CANARY, canary_token, leaks};
+
+struct Relay {
+    state: RelayState,
+    dir: TempDir,
+    token: Token,
+}
+
+/// A relay that knows the canary token, good for `uses`.
+fn relay(uses: u32) -> Relay {
+    let dir = tempfile::tempdir().unwrap();
+    let state = RelayState::open(dir.path(), "relay-a").unwrap();
+    let token = canary_token("relay:1", state.authority_fingerprint());
+    let record = TokenRecord {
+        id: token.id.clone(),
+        secret_sha256: secret_digest(CANARY),
+        relay: token.relay.clone(),
+        publish: token.publish.clone(),
+        dial: token.dial.clone(),
+        created_s: 1,
+        expires_s: token.expires_s,
+        uses,
+        uses_left: uses,
+    };
+    write_token(dir.path(), &record).unwrap();
+    Relay { state, dir, token }
+}
+
+fn request(csr_der: Vec<u8>) -> JoinRequest {
+    JoinRequest {
+        token_id: "0123456789abcdef".to_owned(),
+        secret: CANARY.to_vec(),
+        name: "web-1".to_owned(),
+        csr_der,
+        version: JOIN_VERSION,
+    }
+}
+
+fn csr(key: &KeyPair) -> Vec<u8> {
+    CertificateParams::default().serialize_request(key).unwrap().der().to_vec()
+}
+
+/// Sends raw bytes and an end, and returns what the relay made of it and all that it sent back.
+async fn answer(state: &RelayState, bytes: &[u8]) -> (Result<JoinedMachine, ServeJoinError>, Vec<u8>) {
+    let (mut near, far) = duplex(256 * 1024);
+    near.write_all(bytes).await.unwrap();
+    near.shutdown().await.unwrap();
+    let result = serve_join(far, state).await;
+    let mut reply = Vec::new();
+    near.read_to_end(&mut reply).await.unwrap();
+    (result, reply)
+}
+
+fn framed(request: &JoinRequest) -> Vec<u8> {
+    let body = request.encode_to_vec();
+    [&u32::try_from(body.len()).unwrap().to_be_bytes()[..], &body].concat()
+}
+
+fn outcome(reply: &[u8]) -> Outcome {
+    JoinReply::decode(&reply[4..]).unwrap().outcome.unwrap()
+}
+
+#[tokio::test]
+async fn only_the_key_of_a_signing_request_counts() {
+    let relay = relay(1);
+    let key = KeyPair::generate().unwrap();
+    let mut params = CertificateParams::default();
+    params.distinguished_name.push(rcgen::DnType::CommonName, "root");
+    params.subject_alt_names = vec![
+        SanType::DnsName("relay.hopline".try_into().unwrap()),
+        SanType::URI("hopline://machine/db-1".try_into().unwrap()),
+    ];
+    params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::Any];
+    params.is_ca = IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
+    let greedy = params.serialize_request(&key).unwrap().der().to_vec();
+
+    let (result, reply) = answer(&relay.state, &framed(&request(greedy))).await;
+    assert_eq!(result.unwrap().name, "web-1");
+    let Outcome::Issued(issued) = outcome(&reply) else { panic!("refused") };
+    let leaf = x509_parser::parse_x509_certificate(&issued.chain_der[0]).unwrap().1;
+    assert_eq!(Facts::read(&issued.chain_der[0]).unwrap().machine_name(), Some("web-1"));
+    assert_eq!(leaf.subject_alternative_name().unwrap().unwrap().value.general_names.len(), 1);
+    let usage = leaf.extended_key_usage().unwrap().unwrap().value;
+    assert!(usage.client_auth && !usage.server_auth && !usage.any);
+    assert!(!leaf.is_ca());
+    assert_eq!(leaf.subject().to_string(), "CN=web-1");
+    assert!(leaf.validity().time_to_expiration().is_some());
+}
+
+#[tokio::test]
+async fn a_signing_request_must_be_signed_by_its_own_p256_key() {
+    let relay = relay(1);
+    let good = csr(&KeyPair::generate().unwrap());
+    let mut foreign = good.clone();
+    let last = foreign.len() - 1;
+    foreign[last] ^= 1;
+    let mut trailing = good.clone();
+    trailing.push(0);
+    let p384 = csr(&KeyPair::generate_for(&PKCS_ECDSA_P384_SHA384).unwrap());
+    for bad in [foreign, trailing, p384, Vec::new(), good[..good.len() / 2].to_vec(), vec![0x30; 5000]] {
+        let (result, _) = answer(&relay.state, &framed(&request(bad))).await;
+        assert!(matches!(result, Err(ServeJoinError::Refused(Refusal::SigningRequest))), "{result:?}");
+    }
+    let (result, _) = answer(&relay.state, &framed(&request(good))).await;
+    result.unwrap();
+}
+
+/// Name and signing request are bad too, so a relay that looked at them first would say so.
+#[tokio::test]
+async fn a_bad_token_is_all_that_its_bearer_learns() {
+    let relay = relay(1);
+    let bad_rest = JoinRequest { name: "../x".to_owned(), ..request(vec![1, 2, 3]) };
+    let used_up = Relay { token: relay.token.clone(), ..self::relay(0) };
+    let wrong_secret = JoinRequest { secret: vec![7; 32], ..bad_rest.clone() };
+    let no_secret = JoinRequest { secret: Vec::new(), ..bad_rest.clone() };
+    let unknown = JoinRequest { token_id: "ffffffffffffffff".to_owned(), ..bad_rest.clone() };
+    let traversal = JoinRequest { token_id: "../machines/web-1".to_owned(), ..bad_rest.clone() };
+    let cases = [
+        (&relay, wrong_secret, Refusal::SecretWrong(relay.token.id.clone())),
+        (&relay, no_secret, Refusal::SecretWrong(relay.token.id.clone())),
+        (&relay, unknown, Refusal::TokenUnknown),
+        (&relay, traversal, Refusal::TokenUnknown),
+        (&used_up, bad_rest.clone(), Refusal::TokenUsedUp(relay.token.id.clone())),
+    ];
+    for (relay, request, expected) in cases {
+        let (result, reply) = answer(&relay.state, &framed(&request)).await;
+        match result {
+            Err(ServeJoinError::Refused(refusal)) => assert_eq!(refusal, expected),
+            other => panic!("{other:?}"),
+        }
+        let told = Refused { message: "token refused: unknown, expired or used up".to_owned() };
+        assert_eq!(outcome(&reply), Outcome::Refused(told));
+    }
+    // With a good token the name is looked at.
+    let (result, _) = answer(&relay.state, &framed(&bad_rest)).await;
+    assert!(matches!(result, Err(ServeJoinError::Refused(Refusal::Name(_)))), "{result:?}");
+    let newer = JoinRequest { version: 2, ..bad_rest };
+    let (result, _) = answer(&relay.state, &framed(&newer)).await;
+    assert!(matches!(result, Err(ServeJoinError::Refused(Refusal::Version(2)))), "{result:?}");
+}
+
+#[tokio::test]
+async fn garbage_is_refused_and_bounded() {
+    let relay = relay(1);
+    let whole = framed(&request(csr(&KeyPair::generate().unwrap())));
+    for end in (0..whole.len()).step_by(7) {
+        let (result, reply) = answer(&relay.state, &whole[..end]).await;
+        assert!(matches!(result, Err(ServeJoinError::Io(_))), "cut at {end}: {result:?}");
+        assert!(reply.is_empty());
+    }
+    for bytes in [&[0xff; 100][..], b"GET / HTTP/1.1\r\n\r\n", &[0, 1, 0, 1], &[0, 0, 0, 2, 0xff, 0xff]] {
+        let (result, reply) = answer(&relay.state, bytes).await;
+        assert!(matches!(result, Err(ServeJoinError::Malformed(_))), "{bytes:?}: {result:?}");
+        assert_eq!(outcome(&reply), Outcome::Refused(Refused { message: "not a join request".to_owned() }));
+    }
+    // The longest that is read.
+    let mut longest = 65_536_u32.to_be_bytes().to_vec();
+    longest.resize(4 + 65_536, 0xff);
+    let (result, _) = answer(&relay.state, &longest).await;
+    assert!(matches!(result, Err(ServeJoinError::Malformed(_))), "{result:?}");
+    // A whole body that is empty is a request of version 0.
+    let (result, _) = answer(&relay.state, &[0, 0, 0, 0]).await;
+    assert!(matches!(result, Err(ServeJoinError::Refused(Refusal::Version(0)))), "{result:?}");
+    assert_eq!(list_machines(relay.dir.path()).unwrap(), []);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_silent_peer_costs_ten_seconds() {
+    let relay = relay(1);
+    let (_near, far) = duplex(1024);
+    let began = tokio::time::Instant::now();
+    let result = serve_join(far, &relay.state).await;
+    assert!(matches!(result, Err(ServeJoinError::Timeout)), "{result:?}");
+    assert_eq!(began.elapsed().as_secs(), 10);
+}
+
+#[tokio::test]
+async fn a_machine_that_did_not_hear_can_join_again_with_its_key() {
+    let relay = relay(2);
+    let request = framed(&request(csr(&KeyPair::generate().unwrap())));
+    let (mut near, far) = duplex(1024);
+    near.write_all(&request).await.unwrap();
+    drop(near);
+    let result = serve_join(far, &relay.state).await;
+    assert!(matches!(&result, Err(ServeJoinError::ReplyLost { name, .. }) if name == "web-1"), "{result:?}");
+    answer(&relay.state, &request).await.0.unwrap();
+}
+
+#[tokio::test]
+async fn no_secret_in_what_is_logged_or_sent() {
+    let relay = relay(1);
+    let key = KeyPair::generate().unwrap();
+    let mut texts = vec![format!("{:?}", request(csr(&key))), format!("{:?}", relay.state)];
+    let requests = [
+        JoinRequest { token_id: "ffffffffffffffff".to_owned(), ..request(Vec::new()) },
+        JoinRequest { version: 9, ..request(Vec::new()) },
+        JoinRequest { name: "Bad".to_owned(), ..request(Vec::new()) },
+        JoinRequest { secret: [CANARY.as_slice(), b"x"].concat(), ..request(Vec::new()) },
+        request(vec![1]),
+        request(csr(&key)),
+        request(csr(&key)),
+    ];
+    let mut refused = 0;
+    for request in requests {
+        let (result, reply) = answer(&relay.state, &framed(&request)).await;
+        texts.push(format!("{result:?}"));
+        texts.push(String::from_utf8_lossy(&reply).into_owned());
+        if let Err(error) = result {
+            texts.push(error.to_string());
+            refused += 1;
+        }
+    }
+    assert_eq!(refused, 6);
+    for text in texts {
+        assert!(!leaks(&text, &relay.token), "{text}");
+    }
+}
+
+#[tokio::test]
+async fn a_folder_that_cannot_be_written_is_the_relays_own_fault() {
+    let relay = relay(1);
+    let path = relay.dir.path().join("tokens/0123456789abcdef.json");
+    std::fs::write(&path, "{").unwrap();
+    let (result, reply) = answer(&relay.state, &framed(&request(csr(&KeyPair::generate().unwrap())))).await;
+    assert!(matches!(result, Err(ServeJoinError::State(StateError::Damaged { .. }))), "{result:?}");
+    let Outcome::Refused(refused) = outcome(&reply) else { panic!("issued") };
+    assert!(refused.message.contains("log") && !refused.message.contains("tokens"), "{}", refused.message);
+}
