@@ -1,5 +1,7 @@
 //! One end of one link: the state that everything else in this crate serves.
 
+#[cfg(any(test, feature = "testkit"))]
+mod held;
 mod receive;
 mod sessions;
 mod time;
@@ -18,6 +20,8 @@ use crate::liveness::Liveness;
 use crate::session::{Opening, Session, SessionId};
 use crate::watch::Watch;
 
+#[cfg(any(test, feature = "testkit"))]
+pub use held::Held;
 pub use sessions::{OpenError, Read, SendState, Write};
 pub use transmit::Transmit;
 
@@ -142,6 +146,9 @@ pub enum ProtocolError {
     /// An open whose id is not the next of its side.
     #[error("open with session id {0} out of order")]
     OpenOrder(u64),
+    /// More opens than this side's hello allows, and as many again that were being refused.
+    #[error("open of session {0}, far beyond what this side allows at once")]
+    TooManyOpens(u64),
     /// A frame for a session that was never opened.
     #[error("frame for session {0}, which was never opened")]
     NeverOpened(u64),

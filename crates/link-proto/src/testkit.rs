@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use bytes::{Bytes, BytesMut};
 
+pub use crate::link::Held;
 use crate::{Config, Event, Link, SessionId, Side, Sides, Splice, SpliceEnd, Transmit};
 
 /// Bytes that an end hands to its wire at once, like the driver's.

@@ -1,11 +1,17 @@
 //! Faults that tests, the simulation or reading found, each with the test that failed before its repair. What
 //! they were stands in `docs/what-our-tests-found.md`, under the same numbers.
 
-use std::time::Duration;
+#[expect(dead_code, reason = "the scripts need all of it, this file one function")]
+mod words;
 
-use bytes::Bytes;
+use std::time::{Duration, Instant};
+
+use bytes::{Bytes, BytesMut};
 use hopline_link_proto::testkit::Chain;
-use hopline_link_proto::{Abort, Code, Config, ConfigError, Event, Link, SendState, SessionId, Side, Write};
+use hopline_link_proto::{
+    Abort, Code, Config, ConfigError, Event, Limits, Link, LinkEnd, ProtocolError, SendState, SessionId,
+    Side, Write,
+};
 
 fn millis(n: u64) -> Duration {
     Duration::from_millis(n)
@@ -220,4 +226,57 @@ fn f10_an_ended_direction_gives_its_window_back_to_the_budget() {
     for end in 0..2 {
         assert_eq!((chain.link(end).budget_used(), chain.link(end).open_sessions()), (0, 0));
     }
+}
+
+/// A link that is up, with raw bytes for a peer, whose carrier takes nothing.
+fn up(limits: Limits) -> (Link, Instant) {
+    let now = Chain::new(1, |_, _| ()).now;
+    let mut config = Config::new(Side::Listener, [0; 16], "x");
+    config.limits = limits;
+    let mut link = Link::new(config, now).unwrap_or_else(|error| panic!("{error}"));
+    let hello = "hello 1..1 instance=00000000000000000000000000000000 early=16384 sessions=4096 header=4096 name=\"\"";
+    feed(&mut link, now, hello);
+    (link, now)
+}
+
+fn feed(link: &mut Link, now: Instant, words: &str) {
+    link.handle_bytes(now, &mut BytesMut::from(&words::encode(words)[..]));
+}
+
+/// Finding 11: a peer that opened beyond its limit, and read nothing, made this side keep a refusal for each.
+#[test]
+fn f11_refusals_that_nobody_reads_are_bounded() {
+    for draining in [true, false] {
+        let (mut link, now) = up(Limits { sessions: 10, ..Limits::default() });
+        if draining {
+            link.drain(now, secs(10));
+        }
+        for id in 0..10_000 {
+            feed(&mut link, now, &format!("open {} \"\"", 2 * id + 1));
+        }
+        assert!(link.held().sessions <= 20, "{:?}", link.held());
+        assert!(matches!(link.end_of_link(), Some(LinkEnd::Protocol(ProtocolError::TooManyOpens(41)))));
+    }
+}
+
+/// Finding 12: sessions that were over stayed in the queues of what has something to send while nothing could go.
+#[test]
+fn f12_sessions_that_are_over_leave_the_queues_though_nothing_can_be_sent() {
+    let (mut link, now) = up(Limits::default());
+    for id in (1..40_000).step_by(2) {
+        feed(&mut link, now, &format!("open {id} \"\""));
+        feed(&mut link, now, &format!("data {id} 12000*x"));
+        let Some(Event::Opened { id: session, .. }) = last_event(&mut link) else { panic!("no open") };
+        link.answer(session, Bytes::new());
+        let _ = link.read(now, session, usize::MAX);
+        feed(&mut link, now, &format!("abort {id} timeout hops=0 \"\""));
+        link.release(session);
+        while link.poll_event().is_some() {}
+        assert!(link.held().queued <= 200, "{:?} after {id}", link.held());
+    }
+    assert_eq!((link.held().sessions, link.budget_used()), (0, 0));
+}
+
+fn last_event(link: &mut Link) -> Option<Event> {
+    std::iter::from_fn(|| link.poll_event()).last()
 }

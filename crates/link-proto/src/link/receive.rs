@@ -144,6 +144,10 @@ impl Link {
         }
         self.next_theirs += 2;
         let limits = self.config.limits;
+        // A peer that counts never gets here: refusals that wait to be sent count at both ends.
+        if self.open_theirs >= limits.sessions.saturating_mul(2) {
+            return Err(ProtocolError::TooManyOpens(id.0));
+        }
         let early_in = u64::from(limits.early_credit);
         let mut session = Session::new(false, Opening::Unanswered, self.peer.early_credit, early_in);
         self.open_theirs += 1;

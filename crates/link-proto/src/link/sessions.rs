@@ -1,5 +1,6 @@
 //! What the owner of a link does with its sessions.
 
+use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -412,14 +413,18 @@ impl Link {
             session.send.queue.clear();
         }
         let waiting = std::mem::take(&mut session.waiting);
-        self.note_wire(id);
-        // A forwarder that waits for room on its other side must hear of an abort too.
-        self.events.push_back(Event::Readable(id));
-        for (is, event) in [(waiting.write, Event::Writable(id)), (waiting.answer, Event::Answered(id))] {
+        let released = session.released;
+        // Whoever waits for something else of this session must hear of an abort too, as a forwarder does.
+        for (is, event) in [
+            (!released, Event::Readable(id)),
+            (waiting.write, Event::Writable(id)),
+            (waiting.answer, Event::Answered(id)),
+        ] {
             if is {
                 self.events.push_back(event);
             }
         }
+        self.note_wire(id);
     }
 
     /// Counts a session out when the peer's part in it is over, and forgets it when the handle is gone too.
@@ -467,6 +472,7 @@ impl Link {
         {
             session.in_turn = true;
             self.turn.push_back(id);
+            prune(&mut self.turn, &self.sessions);
         }
     }
 
@@ -482,7 +488,16 @@ impl Link {
         {
             session.in_control = true;
             self.control.push_back(id);
+            prune(&mut self.control, &self.sessions);
         }
+    }
+}
+
+/// Drops forgotten sessions from a queue that consists mostly of them: nothing else shortens it while the carrier
+/// takes nothing.
+fn prune(queue: &mut VecDeque<SessionId>, sessions: &BTreeMap<u64, Session>) {
+    if queue.len() > 2 * sessions.len() + 64 {
+        queue.retain(|id| sessions.contains_key(&id.0));
     }
 }
 
