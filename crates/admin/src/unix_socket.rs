@@ -161,20 +161,31 @@ pub fn bind(path: &Path, options: &UnixOptions) -> Result<(UnixListener, SocketF
     lock(&folder_fd, LOCK_PATIENCE);
     clear_the_way(path, &folder_fd, name, &address)?;
 
-    let system = |action| move |errno: Errno| system(path, action, errno);
-    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-    let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)
-        .map_err(system("make a socket"))?;
-    let first_mode = Mode::from_raw_mode(options.mode & 0o600);
-    rustix::fs::fchmod(&socket, first_mode).map_err(system("set the socket's mode"))?;
-    rustix::net::bind(&socket, &address).map_err(|errno| bind_error(path, folder, errno))?;
+    let socket = bind_private(path, folder, &address, options.mode)?;
     let file = SocketFile {
         path: path.to_owned(),
-        handle: open_handle(&folder_fd, name).map_err(system("open the new socket file"))?,
+        handle: open_handle(&folder_fd, name)
+            .map_err(|errno| system(path, "open the new socket file", errno))?,
     };
     set_owner_and_mode(&file, &folder_fd, name, options)?;
-    rustix::net::listen(&socket, BACKLOG).map_err(system("listen"))?;
+    rustix::net::listen(&socket, BACKLOG).map_err(|errno| system(path, "listen", errno))?;
     Ok((UnixListener::from(socket), file))
+}
+
+/// A bound socket that does not listen yet, with no wider mode than asked for, and for the owner alone.
+fn bind_private(
+    path: &Path,
+    folder: &Path,
+    address: &SocketAddrUnix,
+    mode: u32,
+) -> Result<OwnedFd, UnixBindError> {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)
+        .map_err(|errno| system(path, "make a socket", errno))?;
+    rustix::fs::fchmod(&socket, Mode::from_raw_mode(mode & 0o600))
+        .map_err(|errno| system(path, "set the socket's mode", errno))?;
+    rustix::net::bind(&socket, address).map_err(|errno| bind_error(path, folder, errno))?;
+    Ok(socket)
 }
 
 /// Splits into folder and file name.

@@ -64,6 +64,33 @@ fn mode_and_group_are_as_asked_whatever_the_umask() {
 }
 
 #[test]
+fn f130_the_first_moment_is_for_the_owner_alone() {
+    let folder = folder();
+    for mode in [0o600, 0o666, 0o060, 0o400] {
+        let path = folder.path().join(format!("{mode:o}.sock"));
+        let address = SocketAddrUnix::new(&path).unwrap();
+        let _socket = bind_private(&path, folder.path(), &address, mode).unwrap();
+        assert_eq!(mode_of(&path) & !(mode & 0o600), 0, "{mode:o}");
+        assert!(UnixStream::connect(&path).is_err(), "nobody can connect yet");
+    }
+}
+
+#[test]
+fn a_folder_that_another_process_works_in_is_waited_for_but_not_for_ever() {
+    let folder = folder();
+    let path = folder.path().join("s.sock");
+    let other = open_folder(folder.path()).unwrap();
+    lock(&other, Duration::ZERO);
+    let begin = Instant::now();
+    let (_listener, file) = bind(&path, &UnixOptions::default()).unwrap();
+    assert!(begin.elapsed() >= LOCK_PATIENCE, "{:?}", begin.elapsed());
+    let begin = Instant::now();
+    drop(file);
+    assert!(begin.elapsed() < LOCK_PATIENCE, "the end does not wait");
+    assert!(!path.exists());
+}
+
+#[test]
 fn f130_no_watcher_ever_sees_a_wider_mode() {
     let folder = folder();
     let path = folder.path().join("s.sock");

@@ -201,15 +201,23 @@ async fn a_slow_snapshot_holds_up_snapshots_only() {
     while server.stage.begun.load(Ordering::SeqCst) == 0 {
         tokio::task::yield_now().await;
     }
-    let mut second = TcpStream::connect(server.tcp_address()).await.unwrap();
-    second.write_all(request).await.unwrap();
-    assert!(server.get("/healthz").await.starts_with("HTTP/1.1 200"));
-    assert!(server.get("/readyz").await.starts_with("HTTP/1.1 200"));
+    let mut others = Vec::new();
+    for _ in 0..10 {
+        let mut other = TcpStream::connect(server.tcp_address()).await.unwrap();
+        other.write_all(request).await.unwrap();
+        others.push(other);
+    }
+    for _ in 0..20 {
+        assert!(server.get("/healthz").await.starts_with("HTTP/1.1 200"));
+        assert!(server.get("/readyz").await.starts_with("HTTP/1.1 200"));
+    }
     assert_eq!(server.stage.begun.load(Ordering::SeqCst), 1, "one snapshot at a time");
     drop(gate);
     assert!(read_all(&mut first).await.starts_with("HTTP/1.1 200"));
-    assert!(read_all(&mut second).await.starts_with("HTTP/1.1 200"));
-    assert_eq!(server.stage.begun.load(Ordering::SeqCst), 2);
+    for mut other in others {
+        assert!(read_all(&mut other).await.starts_with("HTTP/1.1 200"));
+    }
+    assert_eq!(server.stage.begun.load(Ordering::SeqCst), 11);
 }
 
 #[tokio::test]
