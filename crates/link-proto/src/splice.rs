@@ -82,6 +82,12 @@ impl Splice {
         Self { left, right, answered: false, forth: fresh, back: fresh, over: false }
     }
 
+    /// Whether the far side's answer was passed on.
+    #[must_use]
+    pub fn is_answered(&self) -> bool {
+        self.answered
+    }
+
     /// Bytes passed on so far: from left to right, and from right to left.
     #[must_use]
     pub fn moved(&self) -> (u64, u64) {

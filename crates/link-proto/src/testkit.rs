@@ -1,8 +1,8 @@
 //! A chain of links in virtual time: the kit that the tests of this crate, and of those above it, run on.
 //!
 //! Ends are numbered from the origin: link `i` has ends `2i` (towards the origin) and `2i + 1`. Between two links
-//! stands a relay that opens each session further and splices it. Nothing here sleeps: time jumps to the next
-//! thing that happens.
+//! stands a relay that opens each session further, in either direction, and splices it. Nothing here sleeps: time
+//! jumps to the next thing that happens.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -100,10 +100,28 @@ struct Relay {
 
 #[derive(Debug)]
 struct Joined {
-    left: SessionId,
-    right: SessionId,
+    /// The sessions at the relay's left and right link.
+    ids: [SessionId; 2],
+    /// The one that was opened by its peer is the right one.
+    backwards: bool,
     woken: bool,
     splice: Splice,
+}
+
+impl Joined {
+    fn new(hand: usize, opened: SessionId, further: SessionId) -> Self {
+        let backwards = hand == 1;
+        let ids = if backwards { [further, opened] } else { [opened, further] };
+        Self { ids, backwards, woken: true, splice: Splice::new(opened, further) }
+    }
+
+    fn run(&mut self, now: Instant, [left, right]: &mut [&mut Link; 2]) -> Option<SpliceEnd> {
+        if !std::mem::take(&mut self.woken) {
+            return None;
+        }
+        let sides = if self.backwards { Sides::Two(right, left) } else { Sides::Two(left, right) };
+        self.splice.run(now, sides)
+    }
 }
 
 /// The session that an event speaks of.
@@ -163,6 +181,29 @@ impl Chain {
         let mut chain = Self { now: began, began, ends, wires: vec![Wire::default(); 2 * links], relays };
         chain.run_for(Duration::from_millis(20));
         chain
+    }
+
+    /// The carrier of link `number` ends at both ends, at once, with what is on its way.
+    pub fn end_carrier(&mut self, number: usize) {
+        for end in [2 * number, 2 * number + 1] {
+            self.wires[end].cut();
+            self.ends[end].link.handle_carrier_end(self.now, "reset");
+        }
+    }
+
+    /// Process `number` (0 is the origin, then the relays in order) stands still for so long.
+    pub fn pause(&mut self, number: usize, time: Duration) {
+        for end in [2 * number, (2 * number).wrapping_sub(1)] {
+            if let Some(end) = self.ends.get_mut(end) {
+                end.paused_until = Some(self.now + time);
+            }
+        }
+    }
+
+    /// Whether process `number` stands still now.
+    #[must_use]
+    pub fn stands_still(&self, number: usize) -> bool {
+        self.is_paused((2 * number).min(self.far()))
     }
 
     /// The link at this end.
@@ -283,38 +324,33 @@ impl Chain {
     }
 
     fn run_relay(&mut self, number: usize) -> bool {
-        let (left, right) = (2 * number + 1, 2 * number + 2);
+        let right = 2 * number + 2;
         let mut busy = false;
         let mut opened = Vec::new();
-        for end in [left, right] {
+        for (hand, end) in [right - 1, right].into_iter().enumerate() {
             while let Some(event) = self.ends[end].link.poll_event() {
                 busy = true;
                 if let Some(id) = concerns(&event) {
-                    for joined in &mut self.relays[number].splices {
-                        joined.woken |= id == if end == left { joined.left } else { joined.right };
-                    }
+                    let splices = &mut self.relays[number].splices;
+                    splices.iter_mut().for_each(|joined| joined.woken |= joined.ids[hand] == id);
                 }
                 if let Event::Opened { id, header } = event {
-                    opened.push((id, header));
+                    opened.push((hand, id, header));
                 } else {
                     self.ends[end].events.push(event);
                 }
             }
         }
         let (head, tail) = self.ends.split_at_mut(right);
-        let (left, right) = (&mut head[left].link, &mut tail[0].link);
+        let mut links = [&mut head[right - 1].link, &mut tail[0].link];
         let relay = &mut self.relays[number];
-        for (id, header) in opened {
-            match right.open(header) {
-                Ok(further) => relay.splices.push(Joined {
-                    left: id,
-                    right: further,
-                    woken: true,
-                    splice: Splice::new(id, further),
-                }),
+        for (hand, id, header) in opened {
+            match links[1 - hand].open(header) {
+                Ok(further) => relay.splices.push(Joined::new(hand, id, further)),
                 Err(error) => {
-                    left.abort(id, crate::Abort::new(crate::Code::OFFLINE, error.to_string()));
-                    left.release(id);
+                    let abort = crate::Abort::new(crate::Code::OFFLINE, error.to_string());
+                    links[hand].abort(id, abort);
+                    links[hand].release(id);
                 }
             }
         }
@@ -322,8 +358,7 @@ impl Chain {
             let now = self.now;
             let ends = &mut relay.ends;
             relay.splices.retain_mut(|joined| {
-                let sides = Sides::Two(left, right);
-                let end = std::mem::take(&mut joined.woken).then(|| joined.splice.run(now, sides)).flatten();
+                let end = joined.run(now, &mut links);
                 let runs_on = end.is_none();
                 ends.extend(end);
                 runs_on

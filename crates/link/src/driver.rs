@@ -50,6 +50,14 @@ impl<C> fmt::Debug for Driver<C> {
     }
 }
 
+impl<C> Drop for Driver<C> {
+    fn drop(&mut self) {
+        // Also when the driver is dropped early: nobody will hear from this link again.
+        self.shared.turn(|link| link.handle_carrier_end(now(), "the link's driver was dropped"));
+        self.shared.status.send_modify(|status| status.carrier_closed = true);
+    }
+}
+
 impl<C: AsyncRead + AsyncWrite + Unpin> Driver<C> {
     pub(crate) fn new(carrier: C, shared: Arc<Shared>) -> Self {
         Self {

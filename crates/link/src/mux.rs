@@ -29,6 +29,8 @@ pub struct Status {
     pub peer_drains_ms: Option<u64>,
     /// Our own drain is over.
     pub drained: bool,
+    /// The driver has finished and dropped its carrier.
+    pub carrier_closed: bool,
 }
 
 /// A look at a link's figures.
@@ -104,6 +106,13 @@ impl Mux {
             Ok(Some(end)) => end,
             Ok(None) | Err(_) => LinkEnd::NoHello,
         }
+    }
+
+    /// Waits until the driver has finished: the goodbye has left, or has had its time, and the carrier is closed.
+    pub async fn driver_done(&self) {
+        let mut status = self.watch();
+        // The sender lives in `self`.
+        drop(status.wait_for(|status| status.carrier_closed).await);
     }
 
     /// The link's status, and its changes from here on.

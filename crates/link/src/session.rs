@@ -93,6 +93,18 @@ impl Session {
         self.shared().peek(|state| state.link.abort_reason(self.id).cloned())
     }
 
+    /// Waits until the session is aborted by either side, or its link dies; never resolves for one that ends
+    /// clean. For who holds a session without reading it: it takes the reader's place. Cancel safe.
+    pub async fn aborted(&self) -> Abort {
+        poll_fn(|cx| {
+            self.wait(cx, |slot| &mut slot.read, |state| match state.link.abort_reason(self.id) {
+                Some(abort) => Poll::Ready(abort.clone()),
+                None => Poll::Pending,
+            })
+        })
+        .await
+    }
+
     /// The next bytes, by reference; `None` is the peer's end. Cancel safe.
     ///
     /// # Errors

@@ -24,13 +24,31 @@ pub struct SpliceOutcome {
 
 /// Resolves when a splice is over. Dropping it leaves the splice running.
 #[derive(Debug)]
-pub struct Spliced(oneshot::Receiver<SpliceOutcome>);
+pub struct Spliced {
+    outcome: oneshot::Receiver<SpliceOutcome>,
+    joint: Arc<Joint>,
+}
+
+impl Spliced {
+    /// Whether the far side has answered.
+    #[must_use]
+    pub fn is_answered(&self) -> bool {
+        self.joint.machine.lock().unwrap_or_else(PoisonError::into_inner).splice.is_answered()
+    }
+
+    /// Gives up: both sides read this reason as coming from here.
+    pub fn abort(&self, code: Code, message: &str) {
+        for (shared, id) in [&self.joint.left, &self.joint.right] {
+            shared.with(|state| state.link.abort(*id, Abort::new(code, message)));
+        }
+    }
+}
 
 impl Future for Spliced {
     type Output = SpliceOutcome;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<SpliceOutcome> {
-        Pin::new(&mut self.0).poll(cx).map(|outcome| {
+        Pin::new(&mut self.outcome).poll(cx).map(|outcome| {
             outcome.unwrap_or_else(|_| SpliceOutcome {
                 end: SpliceEnd::Aborted(Abort::new(Code::INTERNAL, "a link of the splice is gone")),
                 forth: 0,
@@ -75,7 +93,7 @@ pub fn splice(left: Session, right: Session) -> Spliced {
     let mut after = After::default();
     joint.run(&mut after);
     after.run();
-    Spliced(outcome)
+    Spliced { outcome, joint }
 }
 
 impl Joint {

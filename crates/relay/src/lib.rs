@@ -1,3 +1,166 @@
-//! The relay: routing core (pure), server, registrations, joins.
+//! The relay: the only process that listens on a network.
+//!
+//! # The main decision: decide in a core, carry in the link
+//!
+//! Who serves what, who may dial whom, which agent gets the next session and which open waits is decided by
+//! [`core::Router`], which is pure. What a session carries never comes by here: once an open has its agent, the
+//! two sessions are spliced inside the link crate, and this crate hears of them again when they end. So the relay
+//! proper is small: it accepts carriers, proves who is at their other end, and asks the router.
+//!
+//! One task accepts carriers; one task for each link accepts its sessions; one for each control session speaks
+//! with its edge; one small task for each session waits for its end, to count it.
 
+mod control;
 pub mod core;
+mod hub;
+mod listen;
+mod routing;
+mod status;
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use hopline_admin::{Address, Server};
+use hopline_identity::{OpenRelayError, RelayState};
+use hopline_link::{Code, Limits, Liveness};
+use tokio::net::TcpListener;
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+
+use crate::hub::Hub;
+
+/// How long links get to say goodbye when the relay stops.
+const GOODBYE: Duration = Duration::from_secs(1);
+
+/// What a relay is set up with.
+#[derive(Debug, Clone)]
+pub struct RelayConfig {
+    /// Where edges connect: `HOST:PORT`, port 0 for any.
+    pub listen: String,
+    /// The state folder: authority, tokens, machines. Made if it is missing.
+    pub state: PathBuf,
+    /// The relay's name, shown to its edges.
+    pub name: String,
+    /// The status address.
+    pub admin: Option<Address>,
+    /// The relay's own liveness; `None` adopts what each edge asks for.
+    pub liveness: Option<Liveness>,
+    /// For how long an agent's return is waited for.
+    pub hold: Duration,
+    /// How long an agent may take to answer an open; `None` leaves that to the sidecar.
+    pub answer_timeout: Option<Duration>,
+    /// What each link may make the relay hold.
+    pub limits: Limits,
+}
+
+impl RelayConfig {
+    /// The defaults: any free port of every address, no status address, 10 s of `hold`.
+    #[must_use]
+    pub fn new(state: impl Into<PathBuf>) -> Self {
+        Self {
+            listen: "0.0.0.0:7443".to_owned(),
+            state: state.into(),
+            name: "relay".to_owned(),
+            admin: None,
+            liveness: None,
+            hold: Duration::from_secs(10),
+            answer_timeout: None,
+            limits: Limits::default(),
+        }
+    }
+}
+
+/// Why a relay does not start.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// The state folder.
+    #[error(transparent)]
+    State(#[from] OpenRelayError),
+    /// The address for edges.
+    #[error("can't listen on {address}: {error}")]
+    Listen {
+        /// As it was given.
+        address: String,
+        /// What the system says.
+        error: std::io::Error,
+    },
+    /// The status address.
+    #[error("status address: {0}")]
+    Admin(#[from] hopline_admin::ServeError),
+}
+
+/// A running relay. Dropping it stops it without a goodbye; see [`Relay::shutdown`].
+#[derive(Debug)]
+pub struct Relay {
+    hub: Arc<Hub>,
+    local_addr: SocketAddr,
+    admin: Option<Address>,
+    stop: watch::Sender<bool>,
+    tasks: JoinSet<()>,
+}
+
+impl Relay {
+    /// Opens the state folder, listens, and runs until [`Relay::shutdown`].
+    ///
+    /// # Errors
+    /// See [`StartError`]; nothing runs then.
+    pub async fn start(config: RelayConfig) -> Result<Self, StartError> {
+        let state = RelayState::open(&config.state, &config.name)?;
+        let listen_error = |error| StartError::Listen { address: config.listen.clone(), error };
+        let listener = TcpListener::bind(&config.listen).await.map_err(listen_error)?;
+        let local_addr = listener.local_addr().map_err(listen_error)?;
+        let server = match &config.admin {
+            Some(address) => Some(Server::bind(address).await?),
+            None => None,
+        };
+        let hub = Arc::new(Hub::new(state, &config));
+        let (stop, stopped) = watch::channel(false);
+        let mut tasks = JoinSet::new();
+        tasks.spawn(listen::run(Arc::clone(&hub), listener));
+        tasks.spawn(routing::keep_time(Arc::clone(&hub)));
+        let admin = server.as_ref().map(|server| server.local_addr().clone());
+        if let Some(server) = server {
+            let source = status::Source(Arc::clone(&hub));
+            let mut stopped = stopped;
+            tasks.spawn(async move {
+                // The sender lives as long as the relay: an error means that it is gone.
+                server.serve(source, async move { drop(stopped.wait_for(|stop| *stop).await) }).await;
+            });
+        }
+        tracing::info!(listen = %local_addr, name = %config.name, state = %config.state.display(), "relay listens");
+        Ok(Self { hub, local_addr, admin, stop, tasks })
+    }
+
+    /// Where edges connect, with the real port.
+    #[must_use]
+    pub fn local_addr(&self) -> SocketAddr {
+        self.local_addr
+    }
+
+    /// The status address, with the real port.
+    #[must_use]
+    pub fn admin_addr(&self) -> Option<&Address> {
+        self.admin.as_ref()
+    }
+
+    /// Says goodbye on every link, so that each session ends with `shutdown` at both its ends, and stops.
+    pub async fn shutdown(mut self) {
+        self.stop.send_replace(true);
+        let links = self.hub.take_links();
+        for mux in &links {
+            mux.close(Code::SHUTDOWN, "the relay stops");
+        }
+        let all = async {
+            for mux in &links {
+                mux.driver_done().await;
+            }
+        };
+        if tokio::time::timeout(GOODBYE, all).await.is_err() {
+            tracing::warn!("some links did not take their goodbye in time");
+        }
+        self.tasks.shutdown().await;
+        tracing::info!("relay stopped");
+    }
+}

@@ -40,7 +40,8 @@ impl Lost {
         max: usize,
     ) -> bool {
         let agent = (service, instance, Some(machine.clone()));
-        self.remove(&agent);
+        // To be lost again it was announced again, and an announce forgets what its machine had lost.
+        debug_assert!(!self.agents.contains_key(&agent));
         let age = self.next_age;
         self.next_age += 1;
         self.by_age.insert(age, agent.clone());
@@ -88,6 +89,15 @@ impl Lost {
 
     pub(super) fn len(&self) -> usize {
         self.agents.len()
+    }
+
+    /// All tables speak of the same agents.
+    #[cfg(test)]
+    pub(super) fn assert_consistent(&self) {
+        assert_eq!(self.by_age.len(), self.agents.len());
+        assert_eq!(self.by_machine.values().map(BTreeSet::len).sum::<usize>(), self.agents.len());
+        assert!(self.by_machine.values().all(|agents| !agents.is_empty()));
+        assert!(self.agents.iter().all(|(agent, lost)| self.by_age.get(&lost.age) == Some(agent)));
     }
 
     fn remove_oldest(&mut self) {

@@ -124,4 +124,19 @@ impl Holds {
     fn of_link(&self, from: LinkId) -> Vec<HoldId> {
         self.by_link.range((from, HoldId(0))..=(from, HoldId(u64::MAX))).map(|(_, id)| *id).collect()
     }
+
+    /// All tables speak of the same held opens.
+    #[cfg(test)]
+    pub(super) fn assert_consistent(&self) {
+        let count = self.by_id.len();
+        assert_eq!((self.by_service.len(), self.by_link.len()), (count, count));
+        assert!(self.by_until.len() <= count && self.ready.iter().all(|id| self.by_id.contains_key(id)));
+        for (id, hold) in &self.by_id {
+            assert!(self.by_service.contains(&(hold.service.clone(), *id)));
+            assert!(self.by_link.contains(&(hold.from, *id)));
+            assert!(self.by_until.contains(&(hold.until, *id)) || self.ready.contains(id));
+        }
+        assert!(self.of_machine.values().all(|count| *count > 0));
+        assert_eq!(self.of_machine.values().sum::<usize>(), count);
+    }
 }

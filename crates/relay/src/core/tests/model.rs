@@ -398,6 +398,8 @@ impl Both {
     }
 
     fn compare(&self) {
+        self.sim.router.holds.assert_consistent();
+        self.sim.router.lost.assert_consistent();
         let links: Vec<_> = self.sim.router.links();
         let seen: Vec<_> = links.iter().map(|l| (l.link, l.phase, l.services as u32, l.sessions)).collect();
         let of_model = |l: &ModelLink| (l.id, l.phase, l.services.count_ones(), l.sessions);

@@ -221,3 +221,41 @@ fn a_held_open_of_a_process_that_turns_out_to_be_the_older_one_is_refused() {
     assert_eq!(sim.events(), [hold]);
     assert_eq!(refused(sim.router.route_held(hold, &header("ledger"), sim.now)), Code::UNAUTHORIZED);
 }
+
+#[test]
+fn a_late_timeout_does_not_prolong_the_waiting() {
+    let mut sim = Sim::new();
+    let agent = sim.agent("db-1", 1, &["ledger"]);
+    let dialler = sim.dialler();
+    sim.lose(agent);
+    let (hold, until) = held(sim.open(dialler, "ledger"));
+    sim.now = until;
+    assert_eq!(refused(sim.open(dialler, "ledger")), Code::OFFLINE);
+    assert_eq!(refused(sim.router.route_held(hold, &header("ledger"), sim.now)), Code::OFFLINE);
+}
+
+#[test]
+fn routing_a_held_open_early_answers_for_what_woke_it() {
+    let mut sim = Sim::new();
+    let agent = sim.agent("db-1", 1, &["ledger"]);
+    let dialler = sim.dialler();
+    sim.lose(agent);
+    let (hold, _) = held(sim.open(dialler, "ledger"));
+    let back = sim.agent("db-1", 1, &["ledger"]);
+    sim.lose(back);
+    // Woken; routed before the server asked what there is.
+    held(sim.router.route_held(hold, &header("ledger"), sim.now));
+    assert_eq!(sim.events(), []);
+}
+
+#[test]
+fn an_agent_that_is_lost_twice_is_remembered_once() {
+    let mut sim = Sim::new();
+    for _ in 0..2 {
+        let links = [1, 1].map(|id| sim.agent("db-1", id, &["ledger"]));
+        links.map(|link| sim.lose(link));
+        sim.pass(MS);
+    }
+    assert_eq!(sim.router.gauges().lost, 1);
+    sim.router.lost.assert_consistent();
+}

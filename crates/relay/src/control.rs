@@ -1,0 +1,106 @@
+//! The control session of one link: what the edge serves, and what the relay has to say.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use bytes::Bytes;
+use hopline_link::{Code, Session};
+use hopline_route_proto::{
+    Announce, ControlDecoder, ControlMessage as _, EdgeToRelay, RelayToEdge, Replaced, Welcome,
+};
+
+use crate::core::LinkId;
+use crate::hub::Hub;
+
+const REPLACED: &str = "a newer process of the same machine has taken over";
+
+/// Serves the control session until the link is over.
+pub(crate) async fn serve(hub: Arc<Hub>, id: LinkId, session: Session) {
+    let (sender, mut messages) = Hub::control_channel();
+    let machine = hub.with(|state| {
+        let link = state.links.get_mut(&id)?;
+        if link.control.is_some() {
+            return None;
+        }
+        link.control = Some(sender);
+        Some(link.machine.to_string())
+    });
+    let Some(machine) = machine else {
+        return session.abort(Code::PROTOCOL, "a link has one control session");
+    };
+    session.answer(Bytes::new());
+    let version = env!("CARGO_PKG_VERSION").to_owned();
+    hub.tell(id, RelayToEdge::Welcome(Welcome { relay: hub.name.clone(), version, machine }));
+    let mut decoder = ControlDecoder::new();
+    loop {
+        tokio::select! {
+            message = messages.recv() => {
+                let Some(message) = message else { return };
+                if !send(&session, &message).await {
+                    return;
+                }
+            }
+            // Cancel safe: what was not taken is read in the next turn.
+            read = session.read_bytes() => {
+                let Ok(Some(bytes)) = read else { return };
+                decoder.handle_data(&bytes);
+                loop {
+                    match decoder.poll_message() {
+                        Ok(None) => break,
+                        Ok(Some(message)) => handle(&hub, id, message),
+                        Err(error) => return end_link(&hub, id, Code::PROTOCOL, &error.to_string()),
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// False if the session is over.
+async fn send(session: &Session, message: &RelayToEdge) -> bool {
+    match message.to_frame() {
+        Ok(frame) => session.write_bytes(frame).await.is_ok(),
+        Err(error) => {
+            tracing::error!(%error, "a control message was not sent");
+            true
+        }
+    }
+}
+
+fn handle(hub: &Hub, id: LinkId, message: EdgeToRelay) {
+    match message {
+        EdgeToRelay::Announce(announce) => on_announce(hub, id, &announce),
+        EdgeToRelay::Leaving(_) => hub.with(|state| state.router.link_leaving(id)),
+    }
+}
+
+fn on_announce(hub: &Hub, id: LinkId, announce: &Announce) {
+    let announced = match hub.with(|state| state.router.announce(id, announce, Instant::now())) {
+        Ok(announced) => announced,
+        Err(error) => return end_link(hub, id, error.code(), &error.to_string()),
+    };
+    for refused in &announced.refused {
+        tracing::warn!(link = id.0, service = refused.name, reason = %refused.code, "registration refused");
+    }
+    hub.tell(id, RelayToEdge::Announced(announced.to_message()));
+    for older in announced.replaced {
+        replace(hub, older, id);
+    }
+}
+
+/// A machine's newer process has taken over from this link's.
+fn replace(hub: &Hub, older: LinkId, newer: LinkId) {
+    let address =
+        |id| hub.peek(|state| state.links.get(&id).map(|link| (link.machine.clone(), link.address)));
+    if let (Some((machine, old)), Some((_, new))) = (address(older), address(newer)) {
+        tracing::warn!(%machine, %old, %new, "a newer process of this machine takes over; two that run at once would take turns");
+    }
+    hub.tell(older, RelayToEdge::Replaced(Replaced { message: REPLACED.to_owned() }));
+    end_link(hub, older, Code::REFUSED, REPLACED);
+}
+
+fn end_link(hub: &Hub, id: LinkId, code: Code, message: &str) {
+    if let Some(mux) = hub.peek(|state| state.links.get(&id).map(|link| link.mux.clone())) {
+        mux.close(code, message);
+    }
+}

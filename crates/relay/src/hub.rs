@@ -1,0 +1,156 @@
+//! What the relay's tasks share: the router, the links, the opens that wait.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use hopline_identity::RelayState;
+use hopline_link::{Code, Limits, LinkEnd as MuxEnd, Liveness, Mux};
+use hopline_route_proto::{Name, RelayToEdge};
+use tokio::sync::{Notify, mpsc, oneshot};
+
+use crate::RelayConfig;
+use crate::core::{Event, HoldId, LinkEnd, LinkId, Router, RouterConfig};
+
+/// Messages to one edge that may wait; more means that its edge does not read, and it can do without.
+const CONTROL_QUEUE: usize = 64;
+
+/// One link of the relay.
+#[derive(Debug)]
+pub(crate) struct LinkEntry {
+    pub(crate) mux: Mux,
+    pub(crate) machine: Name,
+    pub(crate) address: SocketAddr,
+    /// To the link's control session, once the edge has opened it.
+    pub(crate) control: Option<mpsc::Sender<RelayToEdge>>,
+}
+
+#[derive(Debug)]
+pub(crate) struct State {
+    pub(crate) router: Router,
+    pub(crate) links: BTreeMap<LinkId, LinkEntry>,
+    /// Held opens: told when to ask the router again.
+    pub(crate) held: BTreeMap<HoldId, oneshot::Sender<()>>,
+    pub(crate) opens: Opens,
+}
+
+/// Opens since the start, by how they ended.
+#[derive(Debug, Default)]
+pub(crate) struct Opens {
+    pub(crate) accepted: u64,
+    pub(crate) refused: BTreeMap<Code, u64>,
+    pub(crate) sessions_open: u64,
+    pub(crate) sessions_total: u64,
+}
+
+impl Opens {
+    pub(crate) fn refuse(&mut self, code: Code) {
+        *self.refused.entry(code).or_default() += 1;
+    }
+}
+
+#[derive(Debug)]
+pub(crate) struct Hub {
+    pub(crate) identity: RelayState,
+    pub(crate) name: String,
+    pub(crate) instance: [u8; 16],
+    pub(crate) liveness: Option<Liveness>,
+    pub(crate) limits: Limits,
+    pub(crate) answer_timeout: Option<Duration>,
+    pub(crate) started: Instant,
+    /// The router's next deadline may have changed.
+    pub(crate) reschedule: Notify,
+    state: Mutex<State>,
+    next_link: AtomicU64,
+}
+
+impl Hub {
+    pub(crate) fn new(identity: RelayState, config: &RelayConfig) -> Self {
+        let now = Instant::now();
+        let router =
+            Router::new(RouterConfig { hold: config.hold, ..RouterConfig::default() }, rand::random(), now);
+        Self {
+            identity,
+            name: config.name.clone(),
+            instance: rand::random(),
+            liveness: config.liveness,
+            limits: config.limits,
+            answer_timeout: config.answer_timeout,
+            started: now,
+            reschedule: Notify::new(),
+            state: Mutex::new(State {
+                router,
+                links: BTreeMap::new(),
+                held: BTreeMap::new(),
+                opens: Opens::default(),
+            }),
+            next_link: AtomicU64::new(1),
+        }
+    }
+
+    pub(crate) fn new_link_id(&self) -> LinkId {
+        LinkId(self.next_link.fetch_add(1, Ordering::Relaxed))
+    }
+
+    /// Changes the shared state, then wakes the held opens that the router wants asked again.
+    pub(crate) fn with<T>(&self, change: impl FnOnce(&mut State) -> T) -> T {
+        let mut state = self.lock();
+        let result = change(&mut state);
+        while let Some(Event::RouteAgain(id)) = state.router.poll_event() {
+            if let Some(waiting) = state.held.remove(&id) {
+                // A task that has given up meanwhile needs no waking.
+                let _ = waiting.send(());
+            }
+        }
+        drop(state);
+        self.reschedule.notify_one();
+        result
+    }
+
+    /// Looks only.
+    pub(crate) fn peek<T>(&self, look: impl FnOnce(&State) -> T) -> T {
+        look(&self.lock())
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Forgets a link that has ended. A second call changes nothing.
+    pub(crate) fn link_ended(&self, id: LinkId, end: &MuxEnd) {
+        let how = match end {
+            // A peer that says goodbye because it did not hear us did not mean to leave.
+            MuxEnd::Goodbye(abort) if abort.code == Code::CONN_LOST => LinkEnd::Lost,
+            MuxEnd::Goodbye(_) | MuxEnd::Closed(_) => LinkEnd::Goodbye,
+            MuxEnd::DeadPeer { .. } | MuxEnd::CarrierLost { .. } | MuxEnd::Protocol(_) | MuxEnd::NoHello => {
+                LinkEnd::Lost
+            }
+        };
+        self.with(|state| {
+            state.router.link_down(id, how, Instant::now());
+            state.links.remove(&id);
+        });
+    }
+
+    /// Sends a control message, if the edge listens.
+    pub(crate) fn tell(&self, id: LinkId, message: RelayToEdge) {
+        let sent = self.peek(|state| {
+            let control = state.links.get(&id)?.control.as_ref()?;
+            control.try_send(message).ok()
+        });
+        if sent.is_none() {
+            tracing::debug!(link = id.0, "a control message found nobody to read it");
+        }
+    }
+
+    pub(crate) fn control_channel() -> (mpsc::Sender<RelayToEdge>, mpsc::Receiver<RelayToEdge>) {
+        mpsc::channel(CONTROL_QUEUE)
+    }
+
+    /// All links, for their goodbye.
+    pub(crate) fn take_links(&self) -> Vec<Mux> {
+        self.with(|state| std::mem::take(&mut state.links).into_values().map(|link| link.mux).collect())
+    }
+}

@@ -1,0 +1,87 @@
+//! What the relay's status address shows.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use hopline_admin::status::{
+    AgentState, LinkState, Opens, RelayAgent, RelayLink, RelayService, RelayState, RelayStatus, Role,
+    SessionCounts, Status, seconds,
+};
+use hopline_route_proto::ServiceState;
+
+use crate::core::{AgentStatus, LinkPhase, LinkStatus};
+use crate::hub::{Hub, LinkEntry};
+
+#[derive(Debug)]
+pub(crate) struct Source(pub(crate) Arc<Hub>);
+
+impl hopline_admin::Source for Source {
+    fn status(&self) -> Status {
+        let hub = &self.0;
+        hub.peek(|state| {
+            let links = state.router.links();
+            let phases: BTreeMap<_, _> = links.iter().map(|link| (link.link, link.phase)).collect();
+            let agent = |agent: &AgentStatus| RelayAgent {
+                machine: agent.machine.to_string(),
+                state: match (phases.get(&agent.link), agent.state) {
+                    (Some(LinkPhase::Leaving | LinkPhase::Replaced), _) => AgentState::Draining,
+                    (_, ServiceState::Up) => AgentState::Up,
+                    (_, ServiceState::Down) => AgentState::Down,
+                },
+                sessions: agent.sessions,
+            };
+            let services = state.router.services();
+            Status::Relay(RelayStatus {
+                role: Role::Relay,
+                name: hub.name.clone(),
+                version: env!("CARGO_PKG_VERSION").to_owned(),
+                uptime_s: seconds(hub.started.elapsed()),
+                state: RelayState::Up,
+                links: links.iter().filter_map(|l| Some(link_status(l, state.links.get(&l.link)?))).collect(),
+                services: services
+                    .iter()
+                    .map(|service| RelayService {
+                        name: service.name.to_string(),
+                        agents: service.agents.iter().map(agent).collect(),
+                    })
+                    .collect(),
+                sessions: SessionCounts {
+                    open: state.opens.sessions_open,
+                    total: state.opens.sessions_total,
+                },
+                opens: Opens {
+                    accepted: state.opens.accepted,
+                    refused: state
+                        .opens
+                        .refused
+                        .iter()
+                        .map(|(code, n)| (code.name().into_owned(), *n))
+                        .collect(),
+                },
+            })
+        })
+    }
+
+    fn ready(&self) -> Result<(), String> {
+        Ok(())
+    }
+}
+
+fn link_status(link: &LinkStatus, entry: &LinkEntry) -> RelayLink {
+    let info = entry.mux.info();
+    let suspect = entry.mux.watch().borrow().suspect;
+    RelayLink {
+        machine: link.machine.to_string(),
+        address: entry.address.to_string(),
+        state: match link.phase {
+            LinkPhase::Leaving | LinkPhase::Replaced => LinkState::Draining,
+            LinkPhase::Active if suspect => LinkState::Suspect,
+            LinkPhase::Active => LinkState::Up,
+        },
+        rtt_us: info.round_trip.and_then(|trip| u64::try_from(trip.as_micros()).ok()),
+        liveness: info.liveness.to_string(),
+        last_heard_ms: u64::try_from(info.last_heard.as_millis()).ok(),
+        sessions: u64::from(info.sessions),
+        instance: link.instance.map(|instance| format!("{instance}")).unwrap_or_default(),
+    }
+}
