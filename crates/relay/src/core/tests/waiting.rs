@@ -253,7 +253,7 @@ fn an_agent_that_is_lost_twice_is_remembered_once() {
     let mut sim = Sim::new();
     for _ in 0..2 {
         let links = [1, 1].map(|id| sim.agent("db-1", id, &["ledger"]));
-        links.map(|link| sim.lose(link));
+        links.into_iter().for_each(|link| sim.lose(link));
         sim.pass(MS);
     }
     assert_eq!(sim.router.gauges().lost, 1);
