@@ -13,7 +13,7 @@ use tokio_rustls::client::TlsStream;
 use zeroize::Zeroize as _;
 
 use crate::authority::{AUTHORITY_CERTIFICATE, AUTHORITY_KEY, key_from_pem, key_to_pem, new_key};
-use crate::certificate::{Facts, sha256, to_pem};
+use crate::certificate::{Facts, from_pem, sha256, to_pem};
 use crate::error::StateError;
 use crate::files::{self, FolderLock, Guard};
 use crate::machine::{
@@ -106,6 +106,16 @@ pub enum JoinError {
         /// Whose it is.
         name: String,
     },
+    /// The key that the machine's name belongs to cannot be read any more.
+    #[error(
+        "{path} is damaged ({fault}); restore it from a backup, or delete it and join under a name that is free"
+    )]
+    KeyDamaged {
+        /// The key.
+        path: PathBuf,
+        /// What is wrong with it.
+        fault: String,
+    },
     /// Another process is joining into the same folder.
     #[error("another join is at work in {folder}; wait for it")]
     Busy {
@@ -158,19 +168,17 @@ impl<'a> Place<'a> {
         }
         let lock =
             FolderLock::try_take(folder)?.ok_or_else(|| JoinError::Busy { folder: folder.to_owned() })?;
-        if let Some(facts) = read_facts(folder)?.filter(|facts| facts.name != name) {
-            return Err(JoinError::OtherMachine { folder: folder.to_owned(), name: facts.name });
+        if let Some(owner) = owner(folder)?.filter(|owner| owner != name) {
+            return Err(JoinError::OtherMachine { folder: folder.to_owned(), name: owner });
         }
         files::remove_leftovers(folder, &lock)?;
-        let path = folder.join(MACHINE_KEY);
-        let key = match files::read(&path, Guard::Secret)? {
-            Some(pem) => key_from_pem(&pem, &path)?,
-            None => {
-                let key = new_key()?;
-                files::write_atomic(&path, key_to_pem(&key).as_bytes())?;
-                key
+        let key = stored_or_new_key(&folder.join(MACHINE_KEY)).map_err(|error| {
+            if let StateError::Damaged { path, fault } = error {
+                JoinError::KeyDamaged { path, fault }
+            } else {
+                JoinError::State(error)
             }
-        };
+        })?;
         Ok(Self { folder, key, _lock: lock })
     }
 
@@ -188,6 +196,26 @@ impl<'a> Place<'a> {
         let chain: Vec<_> = issued.chain_der.into_iter().map(CertificateDer::from).collect();
         write(MACHINE_CERTIFICATE, &to_pem(&chain))
     }
+}
+
+/// Whose folder it is. Joining again is the remedy for a damaged `machine.json`, so then the certificate says it.
+fn owner(folder: &Path) -> Result<Option<String>, StateError> {
+    let facts = read_facts(folder);
+    if let Err(StateError::Damaged { .. }) = facts {
+        let pem = files::read(&folder.join(MACHINE_CERTIFICATE), Guard::Integrity).ok().flatten();
+        let leaf = pem.and_then(|pem| Facts::read(from_pem(&pem)?.first()?));
+        return Ok(leaf.and_then(|leaf| leaf.machine_name().map(str::to_owned)));
+    }
+    Ok(facts?.map(|facts| facts.name))
+}
+
+fn stored_or_new_key(path: &Path) -> Result<KeyPair, StateError> {
+    if let Some(pem) = files::read(path, Guard::Secret)? {
+        return key_from_pem(&pem, path);
+    }
+    let key = new_key()?;
+    files::write_atomic(path, key_to_pem(&key).as_bytes())?;
+    Ok(key)
 }
 
 async fn exchange(token: &Token, name: &str, key: &KeyPair) -> Result<Issued, JoinError> {

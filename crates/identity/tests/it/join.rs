@@ -236,3 +236,23 @@ async fn nobody_at_the_address() {
         .unwrap_err();
     assert!(matches!(&error, JoinError::Connect { .. }) && error.to_string().contains(&gone), "{error}");
 }
+
+/// Each error of a damaged file says to join again; doing so must mend it.
+#[tokio::test]
+async fn joining_again_mends_a_folder() {
+    let (relay, relay_dir, _machine, machine_dir) = relay_with_machine("web-1").await;
+    let token = token(relay_dir.path(), &relay.address, 3);
+    for file in ["machine.json", "machine.pem", "ca.pem"] {
+        std::fs::write(machine_dir.path().join(file), "half").unwrap();
+        Machine::load(machine_dir.path()).unwrap_err();
+        if file == "machine.json" {
+            let error = join(&token, "web-2", machine_dir.path()).await.unwrap_err();
+            assert!(matches!(&error, JoinError::OtherMachine { name, .. } if name == "web-1"), "{error}");
+        }
+        join(&token, "web-1", machine_dir.path()).await.unwrap();
+        Machine::load(machine_dir.path()).unwrap();
+    }
+    std::fs::write(machine_dir.path().join("machine.key"), "half").unwrap();
+    let error = join(&token, "web-1", machine_dir.path()).await.unwrap_err();
+    assert!(matches!(error, JoinError::KeyDamaged { .. }), "{error}");
+}
