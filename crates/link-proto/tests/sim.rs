@@ -13,17 +13,14 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use world::{Tally, World};
 
-/// Runs the seeds; all that fail are named, the first three with what they said.
+/// Runs the seeds. What a failing one says comes from its own panic; at the end all are named.
 fn run(seeds: std::ops::Range<u64>) -> Tally {
     let mut tally = Tally::default();
     let mut failed = Vec::new();
     for seed in seeds {
         match catch_unwind(AssertUnwindSafe(|| World::new(seed).run())) {
             Ok(one) => tally.add(&one),
-            Err(_) => {
-                println!("seed {seed} failed");
-                failed.push(seed);
-            }
+            Err(_) => failed.push(seed),
         }
     }
     assert!(failed.is_empty(), "{} seeds failed: {failed:?}", failed.len());
@@ -32,8 +29,7 @@ fn run(seeds: std::ops::Range<u64>) -> Tally {
 
 #[test]
 fn random_histories_keep_every_promise() {
-    let tally = run(0..300);
-    println!("{tally:?}");
+    let tally = run(0..200);
     // What ran at all: a simulation that opens nothing would pass.
     assert!(tally.sessions > 1_000 && tally.bytes > 10_000_000, "{tally:?}");
     assert!(tally.clean > 500 && tally.aborted > 200 && tally.cut > 50, "{tally:?}");
