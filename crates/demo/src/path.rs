@@ -2,17 +2,28 @@
 //! knows their crates.
 
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path as FilePath, PathBuf};
+use std::time::{Duration, SystemTime};
 
-use anyhow::bail;
+use anyhow::{Context, bail};
+use hopline_config::{Env, parse_edge};
+use hopline_identity::{Machine, TokenSpec, create_token, join};
 use tokio::time::Instant;
 
 use crate::blackhole::Blackhole;
+use crate::status;
 
 /// The service as the sidecar's unix mapping names it.
 pub(crate) const SERVICE: &str = "demo";
+/// The same server under the name that the sidecar's TCP mapping has.
+const SERVICE_BY_TCP: &str = "demo-tcp";
 /// A mapping whose service nobody publishes.
 pub(crate) const NOBODY: &str = "nobody";
+
+/// The join tokens are redeemed at once.
+const TOKEN_TTL: Duration = Duration::from_secs(60);
+/// A relay that has just started holds opens for names that it has not seen; a little more than that.
+const NEW_RELAY: Duration = Duration::from_millis(10_500);
 
 /// A running path; [`Path::shutdown`] ends it in order.
 #[derive(Debug)]
@@ -29,6 +40,9 @@ pub struct Path {
     pub hop: Blackhole,
     /// From when on the relay refuses a name that it has never seen, instead of holding the open.
     pub offline_from: Instant,
+    relay: Relay,
+    agent: Edge,
+    sidecar: Edge,
 }
 
 impl Path {
@@ -37,12 +51,169 @@ impl Path {
     /// # Errors
     ///
     /// When a part does not start, with the part's name.
-    #[expect(clippy::unused_async, reason = "relay and edge are started here once their crates are there")]
-    pub async fn start(_folder: &std::path::Path, _server: SocketAddr) -> anyhow::Result<Self> {
-        bail!("the relay and the edge are not built yet")
+    pub async fn start(folder: &FilePath, server: SocketAddr) -> anyhow::Result<Self> {
+        let relay_state = folder.join("relay");
+        let relay = Relay::start(&relay_state).await.context("the relay")?;
+        let offline_from = Instant::now() + NEW_RELAY;
+        let address = relay.local_addr();
+        let hop = Blackhole::start(address).await.context("the proxy between agent and relay")?;
+
+        let machine = enrol(folder, address, "demo-agent", &["demo", "demo-*"], &[]).await?;
+        let text = agent_file(hop.address(), server);
+        let agent = Edge::start(&text, machine).await.context("the agent")?;
+
+        let sockets = Sockets::in_folder(folder);
+        let machine = enrol(folder, address, "demo-app", &[], &["*"]).await?;
+        let text = sidecar_file(address, &sockets)?;
+        let sidecar = Edge::start(&text, machine).await.context("the sidecar")?;
+
+        let status = format!("http://{}", sidecar.status_addr());
+        let listen = status::mapping(&status, SERVICE_BY_TCP).await?.listen;
+        let tcp =
+            listen.parse().with_context(|| format!("the sidecar's TCP mapping listens at {listen:?}"))?;
+        Ok(Self {
+            socket: sockets.app,
+            tcp,
+            nobody: sockets.nobody,
+            status,
+            hop,
+            offline_from,
+            relay,
+            agent,
+            sidecar,
+        })
     }
 
     /// Ends the edges, then the relay.
-    #[expect(clippy::unused_async, reason = "relay and edge are stopped here once their crates are there")]
-    pub async fn shutdown(self) {}
+    pub async fn shutdown(self) {
+        self.sidecar.shutdown().await;
+        self.agent.shutdown().await;
+        self.relay.shutdown().await;
+    }
+}
+
+/// Where the sidecar's unix sockets lie.
+struct Sockets {
+    app: PathBuf,
+    nobody: PathBuf,
+}
+
+impl Sockets {
+    fn in_folder(folder: &FilePath) -> Self {
+        Self { app: folder.join("demo.sock"), nobody: folder.join("nobody.sock") }
+    }
+}
+
+/// Makes a token at the relay and redeems it, as `hopline token create` and `hopline join` do.
+async fn enrol(
+    folder: &FilePath,
+    relay: SocketAddr,
+    name: &str,
+    publish: &[&str],
+    dial: &[&str],
+) -> anyhow::Result<Machine> {
+    let owned = |patterns: &[&str]| patterns.iter().map(|&pattern| pattern.to_owned()).collect();
+    let spec = TokenSpec {
+        relay: relay.to_string(),
+        publish: owned(publish),
+        dial: owned(dial),
+        ttl: TOKEN_TTL,
+        uses: 1,
+    };
+    let token = create_token(&folder.join("relay"), &spec, SystemTime::now())
+        .with_context(|| format!("a join token for {name}"))?;
+    join(&token, name, &folder.join(name)).await.with_context(|| format!("joining as {name}"))
+}
+
+/// The agent's file: it reaches the relay by the proxy and finds a dead path within 4.5 s.
+fn agent_file(relay: SocketAddr, server: SocketAddr) -> String {
+    let port = server.port();
+    format!(
+        "relay: [\"{relay}\"]\n\
+         keepalive: fast\n\
+         services:\n  \
+           {SERVICE}: {{ grpc: {{ tcp: {port} }} }}\n  \
+           {SERVICE_BY_TCP}: {{ grpc: {{ tcp: {port} }} }}\n"
+    )
+}
+
+/// The sidecar's file: two ways to the service, one to nobody, everything else at its default.
+fn sidecar_file(relay: SocketAddr, sockets: &Sockets) -> anyhow::Result<String> {
+    let (app, nobody) = (quoted(&sockets.app)?, quoted(&sockets.nobody)?);
+    Ok(format!(
+        "relay: [\"{relay}\"]\n\
+         status: 127.0.0.1:0\n\
+         connect:\n  \
+           {SERVICE}: {{ listen: {app} }}\n  \
+           {SERVICE_BY_TCP}: {{ listen: \"127.0.0.1:0\" }}\n  \
+           {NOBODY}: {{ listen: {nobody} }}\n"
+    ))
+}
+
+/// `unix:PATH` in double quotes, with what YAML reads otherwise escaped.
+fn quoted(path: &FilePath) -> anyhow::Result<String> {
+    let path = path.to_str().with_context(|| format!("{} is not UTF-8", path.display()))?;
+    Ok(format!("\"unix:{}\"", path.replace('\\', "\\\\").replace('"', "\\\"")))
+}
+
+const UNBUILT: &str = "the relay and the edge are not built yet";
+
+/// Stands in for the relay until its crate has one.
+#[derive(Debug)]
+struct Relay {
+    address: SocketAddr,
+}
+
+#[expect(clippy::unused_async, reason = "the real one waits")]
+impl Relay {
+    async fn start(_state: &FilePath) -> anyhow::Result<Self> {
+        bail!(UNBUILT)
+    }
+
+    fn local_addr(&self) -> SocketAddr {
+        self.address
+    }
+
+    async fn shutdown(self) {}
+}
+
+/// Stands in for an edge until its crate has one.
+#[derive(Debug)]
+struct Edge {
+    status: SocketAddr,
+}
+
+#[expect(clippy::unused_async, reason = "the real one waits")]
+impl Edge {
+    async fn start(text: &str, _machine: Machine) -> anyhow::Result<Self> {
+        parse_edge(text.as_bytes(), &Env::new("the demo's own file"))?;
+        bail!(UNBUILT)
+    }
+
+    fn status_addr(&self) -> SocketAddr {
+        self.status
+    }
+
+    async fn shutdown(self) {}
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn both_files_are_without_faults() {
+        let (relay, server) = ("127.0.0.1:7443".parse().unwrap(), "127.0.0.1:50051".parse().unwrap());
+        let agent = parse_edge(agent_file(relay, server).as_bytes(), &Env::new("agent")).unwrap();
+        assert_eq!(agent.config.services.len(), 2);
+        assert_eq!(agent.notices, []);
+
+        let sockets = Sockets::in_folder(FilePath::new("/tmp/a \"strange\" \\ folder: #1"));
+        let text = sidecar_file(relay, &sockets).unwrap();
+        let sidecar = parse_edge(text.as_bytes(), &Env::new("sidecar")).unwrap();
+        assert_eq!(sidecar.config.connect.len(), 3);
+        let listen = sidecar.config.connect[0].listen.to_string();
+        assert_eq!(listen, format!("unix:{}", sockets.app.display()));
+        assert_eq!(sidecar.notices, []);
+    }
 }

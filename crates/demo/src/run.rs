@@ -128,7 +128,8 @@ fn by_hand(path: &Path) -> String {
     format!(
         "\n\
          Still running; Ctrl-C ends it. The service answers reflection:\n\n  \
-           grpcurl -plaintext -d '{{\"payload\":\"aG9wbGluZQ==\"}}' {tcp} hopline.demo.v1.Demo/Echo\n\n\
+           grpcurl -plaintext -d '{{\"payload\":\"aG9wbGluZQ==\"}}' {tcp} hopline.demo.v1.Demo/Echo\n  \
+           grpcurl -plaintext -unix -d '{{\"count\":3,\"interval_ms\":500}}' '{socket}' hopline.demo.v1.Demo/Tick\n\n\
          unix socket   {socket}\n\
          TCP           {tcp}\n\
          status        {status}/status\n",

@@ -147,9 +147,9 @@ async fn serve_status(listener: TcpListener, state: Arc<State>) {
         let body = json!({
             "machine": "double",
             "mappings": [
-                { "name": "nobody", "sessions": { "open": 0, "total": 0 },
+                { "name": "nobody", "listen": "unix:nobody.sock", "sessions": { "open": 0, "total": 0 },
                   "last_error": error(!state.silent.load(Relaxed), "offline") },
-                { "name": "demo", "last_error": error(state.conn_lost.load(Relaxed), "conn_lost"),
+                { "name": "demo", "listen": "unix:app.sock", "last_error": error(state.conn_lost.load(Relaxed), "conn_lost"),
                   "sessions": { "open": state.open.load(Relaxed), "total": state.total.load(Relaxed) } },
             ],
         })
