@@ -35,6 +35,8 @@ pub(crate) struct Side {
     /// The acceptor has answered; the opener was answered.
     pub(crate) answered: bool,
     pub(crate) acknowledged: bool,
+    /// It says nothing more before it has read the other end's end, like the server of a request.
+    pub(crate) waits: bool,
     pub(crate) read_ready: bool,
     pub(crate) write_ready: bool,
     pub(crate) answer_ready: bool,
@@ -54,6 +56,7 @@ impl Side {
             released: false,
             answered: false,
             acknowledged: false,
+            waits: false,
             read_ready: true,
             write_ready: true,
             answer_ready: true,
@@ -62,7 +65,7 @@ impl Side {
 
     /// Nothing more can happen here.
     pub(crate) fn is_over(&self) -> bool {
-        let done = self.ended && self.acknowledged;
+        let done = self.answered && self.ended && self.acknowledged;
         self.released || matches!(&self.outcome, Some(Err(_))) || (done && self.outcome.is_some())
     }
 }

@@ -229,8 +229,13 @@ impl World {
         };
         let mut goal = || self.rng.random_range(0..=self.goal);
         let mut opener = Side::new(from, goal());
-        let acceptor = Side::new(to, goal());
+        let mut acceptor = Side::new(to, goal());
         opener.id = Some(id);
+        match self.rng.random_range(0..4) {
+            0 => opener.waits = true,
+            1 => acceptor.waits = true,
+            _ => {}
+        }
         self.by_id.insert((from, id), (self.pairs.len(), 0));
         let may_be_refused = self.tight || !self.faults.is_empty();
         self.pairs.push(Pair { number, sides: [opener, acceptor], may_be_refused });
@@ -482,6 +487,9 @@ impl World {
         }
         while self.pairs[pair].sides[side].read_ready && self.read(pair, side, 50_000) {
             busy = true;
+        }
+        if self.pairs[pair].sides[side].waits && self.pairs[pair].sides[side].outcome.is_none() {
+            return busy;
         }
         while self.pairs[pair].sides[side].write_ready && self.write(pair, side, 50_000) {
             busy = true;
