@@ -1,4 +1,197 @@
-//! The edge: sidecar mappings, agent services, links to the relay.
+//! The edge: the process beside applications and servers. It has the sidecar role, the agent role, or both.
+//!
+//! # The main decision: a byte pipe with a memory of why
+//!
+//! What an application says to its local socket is carried, never read: the edge waits for no whole frame of
+//! anything, and what it has got goes on at once, before the far side has even answered. What the edge adds is at
+//! the ends. An end stays an end, a reset becomes an abort and an abort a reset, so that a cut is never taken for
+//! a clean close; and every fault is kept with its reason and its hop, for `/status`.
+//!
+//! - [`local`]: the sidecar's sockets; [`forward`]: the agent's dial;
+//! - `uplink`: one link to one relay, dialled again for as long as the edge runs;
+//! - `sidecar`, `agent`: the two roles; `pump`: one session beside one connection, the same for both.
 
+mod agent;
+mod backoff;
+mod fault;
 pub mod forward;
 pub mod local;
+mod pump;
+mod sidecar;
+mod status;
+mod uplink;
+mod uplinks;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use hopline_admin::{Address, Server};
+use hopline_config::{EdgeConfig, Endpoint, StatusAddress};
+use hopline_identity::Machine;
+use hopline_link::Code;
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+
+pub use local::{BindError, LocalStream};
+
+use crate::agent::Agent;
+use crate::sidecar::Sidecar;
+use crate::uplinks::Uplinks;
+
+/// How long goodbyes may take when the edge stops.
+const GOODBYE: Duration = Duration::from_secs(1);
+
+/// Why an edge does not start.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// Neither the file nor `hopline join` named a relay.
+    #[error("no relay is known: name one with `relay:`, or run `hopline join` first")]
+    NoRelay,
+    /// A relay's address, as `hopline join` stored it.
+    #[error("relay {address:?}: {error}")]
+    Relay {
+        /// The address.
+        address: String,
+        /// What is wrong with it.
+        error: String,
+    },
+    /// No mapping's socket could be opened, and there are no services.
+    #[error("{}", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"))]
+    Bind(Vec<BindError>),
+    /// A mapping's group.
+    #[error("mapping {mapping}: no group {group:?} on this machine")]
+    Group {
+        /// The mapping.
+        mapping: String,
+        /// The group as written.
+        group: String,
+    },
+    /// The status address.
+    #[error("status address: {0}")]
+    Status(#[from] hopline_admin::ServeError),
+    /// The status address does not resolve.
+    #[error("status address {address}: {error}")]
+    StatusName {
+        /// As written.
+        address: String,
+        /// What the resolver says.
+        error: std::io::Error,
+    },
+}
+
+/// A running edge. Dropping it stops it without a goodbye; see [`Edge::shutdown`].
+#[derive(Debug)]
+pub struct Edge {
+    uplinks: Arc<Uplinks>,
+    sidecar: Arc<Sidecar>,
+    status: Option<Address>,
+    stop: watch::Sender<bool>,
+    tasks: JoinSet<()>,
+}
+
+impl Edge {
+    /// Opens the mappings' sockets, then keeps links to the relays and serves until [`Edge::shutdown`].
+    ///
+    /// A mapping whose socket can't be opened does not stop the others: its state says so, and it is tried again.
+    ///
+    /// # Errors
+    /// See [`StartError`]; nothing runs then.
+    pub async fn start(config: EdgeConfig, machine: Machine) -> Result<Self, StartError> {
+        let relays = relays(&config, &machine)?;
+        let status = match &config.status {
+            Some(address) => Some(Server::bind(&status_address(address).await?).await?),
+            None => None,
+        };
+        let (sidecar, listeners) = Sidecar::bind(&config).await?;
+        let sidecar = Arc::new(sidecar);
+        let agent = Arc::new(Agent::new(&config));
+        let uplinks = Arc::new(Uplinks::new(relays, &config, machine));
+        let (stop, stopped) = watch::channel(false);
+        let mut tasks = JoinSet::new();
+        for uplink in uplinks.all() {
+            tasks.spawn(uplink::run(Arc::clone(&uplinks), Arc::clone(uplink), Arc::clone(&agent)));
+        }
+        for listener in listeners {
+            tasks.spawn(sidecar::serve(Arc::clone(&sidecar), listener, Arc::clone(&uplinks)));
+        }
+        let local = status.as_ref().map(|server| server.local_addr().clone());
+        if let Some(server) = status {
+            let source = status::Source::new(Arc::clone(&uplinks), Arc::clone(&sidecar), agent);
+            let mut stopped = stopped;
+            tasks.spawn(async move {
+                // The sender lives as long as the edge: an error means that it is gone.
+                server.serve(source, async move { drop(stopped.wait_for(|stop| *stop).await) }).await;
+            });
+        }
+        Ok(Self { uplinks, sidecar, status: local, stop, tasks })
+    }
+
+    /// The status address, with the real port.
+    #[must_use]
+    pub fn status_addr(&self) -> Option<&Address> {
+        self.status.as_ref()
+    }
+
+    /// Where a mapping listens, with the real port: `unix:PATH` or `HOST:PORT`. `None` if there is no such mapping,
+    /// or its socket is not open.
+    #[must_use]
+    pub fn listens(&self, mapping: &str) -> Option<String> {
+        self.sidecar.listens(mapping)
+    }
+
+    /// Waits until a link to a relay is up and everything was announced on it.
+    pub async fn ready(&self) {
+        self.uplinks.ready().await;
+    }
+
+    /// Carries one connection of the caller's to a service, as a mapping does for an application; resolves when it
+    /// is over.
+    ///
+    /// # Errors
+    /// How it ended, unless clean.
+    pub async fn connect(&self, service: &str, stream: LocalStream) -> Result<(), hopline_link::Abort> {
+        self.sidecar.carry(service, stream, &self.uplinks).await
+    }
+
+    /// Stops: sockets close, each session ends with `shutdown` at both its ends, links say goodbye.
+    pub async fn shutdown(mut self) {
+        self.stop.send_replace(true);
+        let links = self.uplinks.close(Code::SHUTDOWN, "the edge stops");
+        let all = async {
+            for mux in &links {
+                mux.driver_done().await;
+            }
+        };
+        if tokio::time::timeout(GOODBYE, all).await.is_err() {
+            tracing::warn!("some links did not take their goodbye in time");
+        }
+        self.tasks.shutdown().await;
+        tracing::info!("edge stopped");
+    }
+}
+
+fn relays(config: &EdgeConfig, machine: &Machine) -> Result<Vec<Endpoint>, StartError> {
+    if !config.relay.is_empty() {
+        return Ok(config.relay.clone());
+    }
+    let parse = |address: &String| {
+        address.parse().map_err(|error: hopline_config::AddressError| StartError::Relay {
+            address: address.clone(),
+            error: error.to_string(),
+        })
+    };
+    let stored: Vec<Endpoint> = machine.relays().iter().map(parse).collect::<Result<_, _>>()?;
+    if stored.is_empty() { Err(StartError::NoRelay) } else { Ok(stored) }
+}
+
+async fn status_address(address: &StatusAddress) -> Result<Address, StartError> {
+    match address {
+        StatusAddress::Unix(path) => Ok(Address::Unix(path.clone())),
+        StatusAddress::Tcp { host, port } => {
+            let failed = |error| StartError::StatusName { address: address.to_string(), error };
+            let mut found = tokio::net::lookup_host((host.as_str(), *port)).await.map_err(failed)?;
+            let first = found.next().ok_or_else(|| failed(std::io::ErrorKind::NotFound.into()))?;
+            Ok(Address::Tcp(first))
+        }
+    }
+}

@@ -120,8 +120,9 @@ impl std::fmt::Display for LinkEnd {
 }
 
 impl LinkEnd {
-    /// What each session of the link reads.
-    pub(crate) fn as_abort(&self) -> Abort {
+    /// What each session of the link reads: the link's end as a reason.
+    #[must_use]
+    pub fn abort(&self) -> Abort {
         let millis = |silent: &Duration| u64::try_from(silent.as_millis()).ok();
         match self {
             Self::DeadPeer { silent } | Self::CarrierLost { silent, .. } => {
@@ -484,7 +485,7 @@ impl Link {
         if self.end_of_link().is_some() {
             return;
         }
-        let abort = end.as_abort();
+        let abort = end.abort();
         self.phase = Phase::Down(end.clone());
         let ids: Vec<SessionId> = self.sessions.keys().map(|id| SessionId(*id)).collect();
         for id in ids {

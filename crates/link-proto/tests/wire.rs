@@ -13,6 +13,8 @@
 //!   @5s < 0901  ping 1
 //! ```
 
+#[path = "wire/cuts.rs"]
+mod cuts;
 #[path = "wire/runner.rs"]
 mod runner;
 mod words;

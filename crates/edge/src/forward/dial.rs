@@ -37,13 +37,15 @@ pub const GRPC_USER_TIMEOUT: Duration = Duration::from_secs(24);
 pub struct DialOptions {
     /// How long it may take in all.
     pub timeout: Duration,
+    /// TCP keepalive as in P12. Off for links, which watch themselves.
+    pub keepalive: bool,
     /// `TCP_USER_TIMEOUT`. Off for services that may stop reading: Linux also counts a closed window.
     pub user_timeout: Option<Duration>,
 }
 
 impl Default for DialOptions {
     fn default() -> Self {
-        Self { timeout: DIAL_TIMEOUT, user_timeout: None }
+        Self { timeout: DIAL_TIMEOUT, keepalive: true, user_timeout: None }
     }
 }
 
@@ -247,13 +249,15 @@ async fn connect(address: SocketAddr, options: &DialOptions) -> io::Result<TcpSt
         return Err(Errno::CONNREFUSED.into());
     }
     let options_of = SockRef::from(&stream);
-    options_of.set_tcp_keepalive(
-        &TcpKeepalive::new()
-            .with_time(KEEPALIVE_IDLE)
-            .with_interval(KEEPALIVE_INTERVAL)
-            .with_retries(KEEPALIVE_PROBES),
-    )?;
-    // Only now: before it would bound the connecting too.
+    if options.keepalive {
+        options_of.set_tcp_keepalive(
+            &TcpKeepalive::new()
+                .with_time(KEEPALIVE_IDLE)
+                .with_interval(KEEPALIVE_INTERVAL)
+                .with_retries(KEEPALIVE_PROBES),
+        )?;
+        // Only now: before it would bound the connecting too.
+    }
     if options.user_timeout.is_some() {
         options_of.set_tcp_user_timeout(options.user_timeout)?;
     }

@@ -84,7 +84,7 @@ impl Link {
     pub fn open(&mut self, header: Bytes) -> Result<SessionId, OpenError> {
         match &self.phase {
             Phase::Hello(_) => return Err(OpenError::NotUp),
-            Phase::Down(end) => return Err(OpenError::Down(end.as_abort())),
+            Phase::Down(end) => return Err(OpenError::Down(end.abort())),
             Phase::Up => {}
         }
         if self.peer_drains || self.drain.is_some() {

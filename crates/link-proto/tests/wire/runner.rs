@@ -42,7 +42,8 @@ pub(crate) fn difference(want: &str, got: &str) -> String {
     "only line ends differ".to_owned()
 }
 
-struct Player {
+/// One link with its owner and its carrier.
+pub(crate) struct Player {
     began: Instant,
     now: Instant,
     link: Option<Link>,
@@ -52,11 +53,14 @@ struct Player {
     /// Bytes that were sent and are no whole frame yet.
     sent: Vec<u8>,
     at: String,
-    said: Vec<String>,
+    /// What was sent and told, as a script shows it.
+    pub(crate) said: Vec<String>,
+    /// The same bytes as they went.
+    pub(crate) raw: Vec<u8>,
 }
 
 impl Player {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         // Any instant will do: only differences are used.
         let began = Chain::new(1, |_, _| ()).began;
         Self {
@@ -68,10 +72,11 @@ impl Player {
             sent: Vec::new(),
             at: String::new(),
             said: Vec::new(),
+            raw: Vec::new(),
         }
     }
 
-    fn play(&mut self, line: &str) {
+    pub(crate) fn play(&mut self, line: &str) {
         let (verb, rest) = line.split_once(' ').unwrap_or((line, ""));
         match verb {
             "link" => self.create(rest),
@@ -130,7 +135,7 @@ impl Player {
         self.link = Some(Link::new(config, self.now).unwrap_or_else(|error| panic!("{error}")));
     }
 
-    fn link(&mut self) -> &mut Link {
+    pub(crate) fn link(&mut self) -> &mut Link {
         self.link.as_mut().unwrap_or_else(|| panic!("no link yet"))
     }
 
@@ -163,6 +168,17 @@ impl Player {
         self.link().handle_timeout(now);
     }
 
+    /// Time since the beginning.
+    pub(crate) fn elapsed(&self) -> Duration {
+        self.now - self.began
+    }
+
+    /// Bytes from the peer, in pieces that arrive at one moment.
+    pub(crate) fn receive(&mut self, pieces: &[&[u8]]) {
+        pieces.iter().for_each(|piece| self.feed(piece));
+        self.drain();
+    }
+
     fn drain(&mut self) {
         let now = self.now;
         let blocked = self.blocked;
@@ -172,6 +188,7 @@ impl Player {
             out.pieces.drain(..).for_each(|piece| self.sent.extend_from_slice(&piece));
             out = Transmit::default();
         }
+        self.raw.extend_from_slice(&self.sent);
         let mut at = 0;
         while let Some((words, len)) = words::decode(&self.sent[at..]) {
             let bytes = &self.sent[at..at + len];

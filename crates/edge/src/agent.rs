@@ -1,0 +1,113 @@
+//! The agent: dials the real server for each session that arrives.
+
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+use hopline_config::{EdgeConfig, Protocol, ServiceConfig};
+use hopline_link::{Abort, Code, Session};
+use hopline_route_proto::{self as route_proto, RoutingHeader, ServiceAd, ServiceState};
+
+use crate::fault::{LastFault, Sessions};
+use crate::forward::dial::{DialOptions, GRPC_USER_TIMEOUT, dial};
+use crate::local::LocalStream;
+use crate::pump::{Broken, Connection, pump};
+
+/// One published service and its figures.
+#[derive(Debug)]
+pub(crate) struct Service {
+    pub(crate) config: ServiceConfig,
+    pub(crate) sessions: Sessions,
+    pub(crate) fault: LastFault,
+}
+
+#[derive(Debug)]
+pub(crate) struct Agent {
+    services: BTreeMap<String, Service>,
+}
+
+impl Agent {
+    pub(crate) fn new(config: &EdgeConfig) -> Self {
+        let service = |config: &ServiceConfig| {
+            let service =
+                Service { config: config.clone(), sessions: Sessions::default(), fault: LastFault::default() };
+            (config.name.to_string(), service)
+        };
+        Self { services: config.services.iter().map(service).collect() }
+    }
+
+    /// Nothing is published.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.services.is_empty()
+    }
+
+    pub(crate) fn services(&self) -> impl Iterator<Item = &Service> {
+        self.services.values()
+    }
+
+    /// What the relay is told.
+    pub(crate) fn ads(&self) -> Vec<ServiceAd> {
+        let ad = |service: &Service| ServiceAd {
+            name: service.config.name.to_string(),
+            protocol: match service.config.protocol {
+                Protocol::Grpc => route_proto::Protocol::Grpc,
+                Protocol::Tcp => route_proto::Protocol::Tcp,
+            }
+            .into(),
+            state: ServiceState::Up.into(),
+        };
+        self.services.values().map(ad).collect()
+    }
+
+    /// One session, from its open to its end.
+    pub(crate) async fn serve(&self, session: Session) {
+        let header = match RoutingHeader::decode(session.header()) {
+            Ok(header) => header,
+            Err(error) => return session.abort(Code::PROTOCOL, error.to_string()),
+        };
+        let service = header.service().and_then(|name| self.services.get(name.as_str()));
+        let Some(service) = service else {
+            return session.abort(Code::NOT_FOUND, "this agent does not publish that name");
+        };
+        let allowed = service.config.allow.as_ref().is_none_or(|globs| {
+            header.source.as_ref().is_some_and(|source| globs.iter().any(|glob| glob.matches(source.as_str())))
+        });
+        if !allowed {
+            let source = header.source.as_ref().map_or("?", |source| source.as_str());
+            let abort = Abort::new(Code::UNAUTHORIZED, format!("{source} is not in the agent's allow: list"));
+            service.fault.note(&abort);
+            return session.abort_with(abort);
+        }
+        service.carry(session).await;
+    }
+}
+
+impl Service {
+    async fn carry(&self, session: Session) {
+        let target = &self.config.target;
+        let user_timeout = (self.config.protocol == Protocol::Grpc).then_some(GRPC_USER_TIMEOUT);
+        let options = DialOptions { user_timeout, ..DialOptions::default() };
+        let dialled = tokio::select! {
+            biased;
+            // Who asked has given up: nobody needs the connection any more.
+            _ = session.aborted() => return,
+            dialled = dial(&target.host, target.port, &options) => dialled,
+        };
+        let stream = match dialled {
+            Ok(stream) => Connection::new(LocalStream::from(stream)),
+            Err(error) => {
+                let abort = Abort::new(Code::DIAL_FAILED, error.to_string());
+                self.fault.note(&abort);
+                return session.abort_with(abort);
+            }
+        };
+        let _open = self.sessions.begin();
+        session.answer(Bytes::new());
+        match pump(stream, &session).await {
+            // An application that leaves is no fault of the service.
+            Ok(()) => {}
+            Err(Broken::Session(abort)) if abort.code == Code::PEER_RESET => {}
+            Err(Broken::Session(abort)) => self.fault.note(&abort),
+            Err(Broken::Local(message)) => self.fault.note(&Abort::new(Code::PEER_RESET, message)),
+        }
+    }
+}

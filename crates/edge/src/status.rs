@@ -1,0 +1,118 @@
+//! What the edge's status address shows.
+
+use std::sync::Arc;
+
+use hopline_admin::status::{
+    EdgeLink, EdgeStatus, Inspect, LinkState, Mapping, MappingState, Role, Service, ServiceState, Status, seconds,
+};
+
+use crate::agent::{self, Agent};
+use crate::sidecar::{self, Sidecar};
+use crate::uplinks::{Uplink, Uplinks};
+
+#[derive(Debug)]
+pub(crate) struct Source {
+    uplinks: Arc<Uplinks>,
+    sidecar: Arc<Sidecar>,
+    agent: Arc<Agent>,
+}
+
+impl Source {
+    pub(crate) fn new(uplinks: Arc<Uplinks>, sidecar: Arc<Sidecar>, agent: Arc<Agent>) -> Self {
+        Self { uplinks, sidecar, agent }
+    }
+
+    fn mapping(&self, mapping: &sidecar::Mapping) -> Mapping {
+        let socket = mapping.socket();
+        let state = match &socket {
+            None => MappingState::Failed,
+            Some(socket) if socket.health.trouble().is_some() => MappingState::Degraded,
+            Some(_) if self.uplinks.best().is_none() => MappingState::Held,
+            Some(_) => MappingState::Ready,
+        };
+        Mapping {
+            name: mapping.config.service.to_string(),
+            listen: socket.map_or_else(|| mapping.config.listen.to_string(), |socket| socket.listens),
+            state,
+            sessions: mapping.sessions.status(),
+            inspect: Inspect::Off,
+            hints: Vec::new(),
+            last_error: mapping.fault.status(),
+        }
+    }
+
+    fn service(&self, service: &agent::Service) -> Service {
+        let name = service.config.name.to_string();
+        let states: Vec<_> = self.uplinks.all().iter().map(|uplink| uplink.state()).collect();
+        let announced = || states.iter().filter(|state| state.announced);
+        let state = if announced().any(|state| !state.refused.contains(&name)) {
+            ServiceState::Up
+        } else if announced().next().is_some() {
+            ServiceState::Unauthorized
+        } else {
+            ServiceState::Starting
+        };
+        Service {
+            name,
+            target: service.config.target.to_string(),
+            state,
+            sessions: service.sessions.status(),
+            last_error: service.fault.status(),
+        }
+    }
+}
+
+impl hopline_admin::Source for Source {
+    fn status(&self) -> Status {
+        Status::Edge(EdgeStatus {
+            role: Role::Edge,
+            machine: self.uplinks.machine.name().to_owned(),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            uptime_s: seconds(self.uplinks.started.elapsed()),
+            links: self.uplinks.all().iter().map(|uplink| link(uplink, &self.uplinks)).collect(),
+            mappings: self.sidecar.mappings().map(|mapping| self.mapping(mapping)).collect(),
+            services: self.agent.services().map(|service| self.service(service)).collect(),
+        })
+    }
+
+    fn ready(&self) -> Result<(), String> {
+        if !self.uplinks.is_ready() {
+            return Err("no link to a relay".to_owned());
+        }
+        match self.sidecar.mappings().find(|mapping| mapping.socket().is_none()) {
+            Some(mapping) => Err(format!("the socket of mapping {} is not open", mapping.config.service)),
+            None => Ok(()),
+        }
+    }
+}
+
+fn link(uplink: &Uplink, uplinks: &Uplinks) -> EdgeLink {
+    let state = uplink.state();
+    let relay = uplink.relay.to_string();
+    let info = state.mux.as_ref().map(hopline_link::Mux::info);
+    let phase = match &state.mux {
+        None if state.was_up => LinkState::Down,
+        None => LinkState::Connecting,
+        Some(mux) => {
+            let watch = mux.watch();
+            let status = watch.borrow();
+            if status.peer_drains_ms.is_some() {
+                LinkState::Draining
+            } else if status.suspect {
+                LinkState::Suspect
+            } else {
+                LinkState::Up
+            }
+        }
+    };
+    EdgeLink {
+        peer: state.peer.unwrap_or_else(|| relay.clone()),
+        address: state.address.unwrap_or(relay),
+        state: phase,
+        rtt_us: info.as_ref().and_then(|i| i.round_trip).and_then(|trip| u64::try_from(trip.as_micros()).ok()),
+        liveness: info.as_ref().map_or(uplinks.liveness, |info| info.liveness).to_string(),
+        last_heard_ms: info.as_ref().and_then(|info| u64::try_from(info.last_heard.as_millis()).ok()),
+        sessions: info.map_or(0, |info| u64::from(info.sessions)),
+        last_error: uplink.fault.status(),
+    }
+}

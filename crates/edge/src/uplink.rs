@@ -1,0 +1,206 @@
+//! One link to one relay: dialled, used, lost, dialled again.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use hopline_identity::{relay_name, relay_server_name};
+use hopline_link::{Abort, Code, Config, LinkEnd, Mux, Session, Side, tune_tcp};
+use hopline_route_proto::{
+    Announce, ControlDecoder, ControlMessage as _, EdgeToRelay, RelayToEdge, RoutingHeader,
+};
+use tokio::net::TcpStream;
+use tokio::task::JoinSet;
+use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
+
+use crate::agent::Agent;
+use crate::backoff::Backoff;
+use crate::forward::dial::{DialOptions, dial};
+use crate::uplinks::{Uplink, Uplinks};
+
+/// How long one dial may take, TLS handshake included.
+const DIAL_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// How a link was left.
+enum Left {
+    Lost(LinkEnd),
+    /// The relay has a newer process of this machine.
+    Replaced,
+}
+
+/// Keeps a link to one relay for as long as the task runs.
+pub(crate) async fn run(uplinks: Arc<Uplinks>, uplink: Arc<Uplink>, agent: Arc<Agent>) {
+    let mut backoff = Backoff::new(Instant::now());
+    let mut first = true;
+    loop {
+        if !first {
+            tokio::time::sleep(backoff.pause(Instant::now(), rand::random())).await;
+        }
+        first = false;
+        let tls = dial_until_up(&uplinks, &uplink, &backoff).await;
+        let up = Instant::now();
+        let left = use_link(&uplinks, &uplink, &agent, tls).await;
+        uplinks.change(&uplink, |state| {
+            state.mux = None;
+            state.announced = false;
+        });
+        backoff.lost(up, Instant::now());
+        let abort = match left {
+            Left::Lost(end) => end.abort(),
+            Left::Replaced => {
+                backoff.sent_away();
+                Abort::new(Code::REFUSED, "a newer process of this machine has taken over")
+            }
+        };
+        tracing::warn!(relay = %uplink.relay, reason = %abort.code, "link lost: {}", abort.message);
+        uplink.fault.note(&abort);
+    }
+}
+
+/// Dials until one dial succeeds. A dial that hangs does not hold up the next: each has a socket of its own, since
+/// the path may be back while an old socket still waits for its retransmission.
+async fn dial_until_up(uplinks: &Uplinks, uplink: &Uplink, backoff: &Backoff) -> TlsStream<TcpStream> {
+    let mut dials = JoinSet::new();
+    let mut said = None;
+    loop {
+        let relay = uplink.relay.clone();
+        let tls = TlsConnector::from(uplinks.machine.client_config());
+        dials.spawn(async move {
+            let dialled = tokio::time::timeout(DIAL_TIMEOUT, dial_once(&relay.host, relay.port, &tls)).await;
+            dialled.unwrap_or_else(|_| Err(format!("no answer within {} s", DIAL_TIMEOUT.as_secs())))
+        });
+        let pause = tokio::time::sleep(backoff.pause(Instant::now(), rand::random()));
+        tokio::pin!(pause);
+        loop {
+            tokio::select! {
+                () = &mut pause => break,
+                Some(done) = dials.join_next() => match done {
+                    Ok(Ok(tls)) => return tls,
+                    Ok(Err(error)) => {
+                        uplink.fault.note(&Abort::new(Code::CONN_LOST, error.clone()));
+                        // One line for each new cause, not one for each dial.
+                        if said.as_ref() != Some(&error) {
+                            tracing::warn!(relay = %uplink.relay, "can't reach the relay: {error}");
+                            said = Some(error);
+                        }
+                    }
+                    Err(error) => tracing::error!(%error, "a dial ended badly"),
+                },
+            }
+        }
+    }
+}
+
+async fn dial_once(host: &str, port: u16, tls: &TlsConnector) -> Result<TlsStream<TcpStream>, String> {
+    let options = DialOptions { timeout: DIAL_TIMEOUT, keepalive: false, user_timeout: None };
+    let stream = dial(host, port, &options).await.map_err(|error| error.to_string())?;
+    tune_tcp(&stream).map_err(|error| error.to_string())?;
+    let tls = tls.connect(relay_server_name(), stream).await;
+    tls.map_err(|error| format!("TLS handshake with {host}:{port}: {error}"))
+}
+
+/// One link from its hello to its end.
+async fn use_link(uplinks: &Arc<Uplinks>, uplink: &Arc<Uplink>, agent: &Arc<Agent>, tls: TlsStream<TcpStream>) -> Left {
+    let (tcp, session) = tls.get_ref();
+    let peer = session.peer_certificates().and_then(relay_name);
+    let address = tcp.peer_addr().map(|address| address.to_string()).ok();
+    let config = Config {
+        liveness: Some(uplinks.liveness),
+        ..Config::new(Side::Dialer, *uplinks.instance.as_bytes(), uplinks.machine.name())
+    };
+    let mux = match Mux::spawn(tls, config) {
+        Ok(mux) => mux,
+        Err(error) => return Left::Lost(LinkEnd::Closed(Abort::new(Code::INTERNAL, error.to_string()))),
+    };
+    if let Err(error) = mux.up().await {
+        return Left::Lost(error.0);
+    }
+    let control = match mux.open(RoutingHeader::control().encode()) {
+        Ok(control) => control,
+        Err(_) => return Left::Lost(mux.closed().await),
+    };
+    tracing::info!(relay = %uplink.relay, name = peer.as_deref().unwrap_or("?"), "link up");
+    uplinks.change(uplink, |state| {
+        state.mux = Some(mux.clone());
+        state.peer.clone_from(&peer);
+        state.address.clone_from(&address);
+        state.was_up = true;
+        // Who publishes nothing has nothing to announce: and an announce would take over from a process of the
+        // same machine that does publish.
+        state.announced = agent.is_empty();
+    });
+    let mut sessions = JoinSet::new();
+    let mut speak = std::pin::pin!(speak_control(uplinks, uplink, agent, control));
+    loop {
+        tokio::select! {
+            replaced = &mut speak => {
+                return if replaced { Left::Replaced } else { Left::Lost(mux.closed().await) };
+            }
+            session = mux.accept() => {
+                let Some(session) = session else {
+                    // What the relay said last on the control session may say why.
+                    let replaced = tokio::time::timeout(Duration::ZERO, &mut speak).await.unwrap_or(false);
+                    return if replaced { Left::Replaced } else { Left::Lost(mux.closed().await) };
+                };
+                let agent = Arc::clone(agent);
+                sessions.spawn(async move { agent.serve(session).await });
+            }
+        }
+        while sessions.try_join_next().is_some() {}
+    }
+}
+
+/// Announces the services and takes what the relay says. True if the relay sent this process away.
+async fn speak_control(uplinks: &Uplinks, uplink: &Uplink, agent: &Agent, control: Session) -> bool {
+    if !agent.is_empty() && !announce(uplinks, agent, &control).await {
+        return false;
+    }
+    let mut decoder = ControlDecoder::new();
+    while let Ok(Some(bytes)) = control.read_bytes().await {
+        decoder.handle_data(&bytes);
+        loop {
+            match decoder.poll_message() {
+                Ok(None) => break,
+                Ok(Some(RelayToEdge::Welcome(welcome))) => {
+                    uplinks.change(uplink, |state| state.peer = Some(welcome.relay));
+                }
+                Ok(Some(RelayToEdge::Announced(announced))) => {
+                    for refusal in &announced.refused {
+                        tracing::warn!(service = refusal.name, "the relay does not take this service: {}", refusal.message);
+                    }
+                    uplinks.change(uplink, |state| {
+                        state.announced = true;
+                        state.refused = announced.refused.into_iter().map(|refusal| refusal.name).collect();
+                    });
+                }
+                Ok(Some(RelayToEdge::Replaced(replaced))) => {
+                    tracing::warn!("{}", replaced.message);
+                    return true;
+                }
+                Ok(Some(RelayToEdge::Draining(_))) => {}
+                Err(error) => {
+                    control.abort(Code::PROTOCOL, error.to_string());
+                    return false;
+                }
+            }
+        }
+    }
+    false
+}
+
+async fn announce(uplinks: &Uplinks, agent: &Agent, control: &Session) -> bool {
+    let message = EdgeToRelay::Announce(Announce {
+        revision: 1,
+        instance: Bytes::copy_from_slice(uplinks.instance.as_bytes()),
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        services: agent.ads(),
+    });
+    match message.to_frame() {
+        Ok(frame) => control.write_bytes(frame).await.is_ok(),
+        Err(error) => {
+            tracing::error!(%error, "the services can't be announced");
+            false
+        }
+    }
+}

@@ -1,0 +1,170 @@
+//! The links of this edge: which are up, and who waits for one.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use hopline_config::{EdgeConfig, Endpoint};
+use hopline_identity::Machine;
+use hopline_link::{Abort, Code, Liveness, Mux};
+use hopline_route_proto::InstanceId;
+use tokio::sync::watch;
+
+use crate::fault::LastFault;
+
+/// One relay, and the link to it when there is one.
+#[derive(Debug)]
+pub(crate) struct Uplink {
+    pub(crate) relay: Endpoint,
+    pub(crate) fault: LastFault,
+    state: Mutex<State>,
+}
+
+/// What is known of an uplink.
+#[derive(Debug, Default, Clone)]
+pub(crate) struct State {
+    /// The link, while it is up.
+    pub(crate) mux: Option<Mux>,
+    /// The relay's name, once it has said it.
+    pub(crate) peer: Option<String>,
+    /// Where the link goes.
+    pub(crate) address: Option<String>,
+    /// It was up once.
+    pub(crate) was_up: bool,
+    /// Everything was announced and answered on this link.
+    pub(crate) announced: bool,
+    /// Names that the relay does not let this machine publish.
+    pub(crate) refused: Vec<String>,
+}
+
+impl Uplink {
+    pub(crate) fn state(&self) -> State {
+        self.lock().clone()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// All of them.
+#[derive(Debug)]
+pub(crate) struct Uplinks {
+    all: Vec<Arc<Uplink>>,
+    pub(crate) machine: Machine,
+    pub(crate) instance: InstanceId,
+    pub(crate) liveness: Liveness,
+    pub(crate) started: Instant,
+    hold: Duration,
+    /// Counts changes; the value is since when no link has been up.
+    changed: watch::Sender<Option<Instant>>,
+}
+
+impl Uplinks {
+    pub(crate) fn new(relays: Vec<Endpoint>, config: &EdgeConfig, machine: Machine) -> Self {
+        let uplink = |relay| {
+            Arc::new(Uplink { relay, fault: LastFault::default(), state: Mutex::new(State::default()) })
+        };
+        let now = Instant::now();
+        Self {
+            all: relays.into_iter().map(uplink).collect(),
+            machine,
+            instance: InstanceId::new(rand::random()),
+            liveness: config.keepalive,
+            started: now,
+            hold: config.hold,
+            changed: watch::Sender::new(Some(now)),
+        }
+    }
+
+    pub(crate) fn all(&self) -> &[Arc<Uplink>] {
+        &self.all
+    }
+
+    /// Changes what is known of one uplink, and wakes who waits for a link.
+    pub(crate) fn change(&self, uplink: &Uplink, change: impl FnOnce(&mut State)) {
+        change(&mut uplink.lock());
+        let any_up = self.all.iter().any(|uplink| uplink.lock().mux.is_some());
+        self.changed.send_modify(|away| {
+            *away = if any_up { None } else { Some(away.unwrap_or_else(Instant::now)) };
+        });
+    }
+
+    /// The best link now: one that is up, takes sessions, and is not suspect if there is another.
+    pub(crate) fn best(&self) -> Option<Mux> {
+        let mut second = None;
+        for uplink in &self.all {
+            let Some(mux) = uplink.lock().mux.clone() else { continue };
+            let (usable, suspect) = {
+                let watch = mux.watch();
+                let status = watch.borrow();
+                (status.down.is_none() && status.peer_drains_ms.is_none(), status.suspect)
+            };
+            match (usable, suspect) {
+                (true, false) => return Some(mux),
+                (true, true) => second = Some(mux),
+                (false, _) => {}
+            }
+        }
+        second
+    }
+
+    /// A link, waiting for one until `deadline` while none has been away for longer than `hold`.
+    ///
+    /// # Errors
+    /// `timeout` when the deadline came first, `conn_lost` when no link is expected back.
+    pub(crate) async fn wait(&self, deadline: Instant) -> Result<Mux, Abort> {
+        let mut changed = self.changed.subscribe();
+        loop {
+            let away = *changed.borrow_and_update();
+            if let Some(mux) = self.best() {
+                return Ok(mux);
+            }
+            // Up but unusable counts as just gone: its end will be noticed.
+            let expected = away.unwrap_or_else(Instant::now) + self.hold;
+            let until = expected.min(deadline);
+            let now = Instant::now();
+            if now >= until {
+                let code = if deadline <= expected { Code::TIMEOUT } else { Code::CONN_LOST };
+                return Err(Abort::new(code, format!("no link to a relay: {}", self.why())));
+            }
+            // A timeout is decided above; the sender lives in `self`.
+            let _ = tokio::time::timeout_at(until.into(), changed.changed()).await;
+        }
+    }
+
+    /// Why there is no link.
+    fn why(&self) -> String {
+        let faults: Vec<String> = self
+            .all
+            .iter()
+            .filter_map(|uplink| Some(format!("{}: {}", uplink.relay, uplink.fault.status()?.message)))
+            .collect();
+        if faults.is_empty() { "none has come up yet".to_owned() } else { faults.join("; ") }
+    }
+
+    /// Waits until one link is up with everything announced.
+    pub(crate) async fn ready(&self) {
+        let mut changed = self.changed.subscribe();
+        while !self.is_ready() {
+            if changed.changed().await.is_err() {
+                return;
+            }
+        }
+    }
+
+    pub(crate) fn is_ready(&self) -> bool {
+        self.all.iter().any(|uplink| {
+            let state = uplink.lock();
+            state.mux.is_some() && state.announced
+        })
+    }
+
+    /// Says goodbye on every link, and returns them.
+    pub(crate) fn close(&self, code: Code, message: &str) -> Vec<Mux> {
+        let links: Vec<Mux> = self.all.iter().filter_map(|uplink| uplink.lock().mux.clone()).collect();
+        for mux in &links {
+            mux.close(code, message);
+        }
+        links
+    }
+}

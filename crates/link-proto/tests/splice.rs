@@ -1,0 +1,212 @@
+//! Joined sessions under every order of what can end them: the four halves (each side's end, and each side's
+//! reader that takes everything) and an abort of each side, with data in flight (field report F13, WIRE-26, WIRE-29,
+//! WIRE-30, WIRE-45).
+//!
+//! Each of the 720 orders runs three times: with everything settled between two steps, with nothing settled, so
+//! that steps cross on the wire, and with half of a trip between them.
+
+use std::time::Duration;
+
+use hopline_link_proto::testkit::{Chain, Held};
+use hopline_link_proto::{Abort, Code, Read, SendState, SessionId, SpliceEnd};
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Step {
+    /// This side writes its last bytes and ends.
+    End(usize),
+    /// This side's reader, which has stood still so far, takes everything from here on.
+    Read(usize),
+    /// This side gives up.
+    Abort(usize),
+}
+
+const STEPS: [Step; 6] =
+    [Step::End(0), Step::End(1), Step::Read(0), Step::Read(1), Step::Abort(0), Step::Abort(1)];
+
+/// Every order of some steps.
+fn orders(steps: &[Step]) -> Vec<Vec<Step>> {
+    if steps.is_empty() {
+        return vec![Vec::new()];
+    }
+    let mut all = Vec::new();
+    for (at, first) in steps.iter().enumerate() {
+        let mut rest = steps.to_vec();
+        rest.remove(at);
+        all.extend(orders(&rest).into_iter().map(|order| [&[*first], &order[..]].concat()));
+    }
+    all
+}
+
+/// What each side writes first, before its last bytes: less than the smallest window, so that it leaves at once.
+const FIRST: &[u8] = b"in flight";
+const LAST: &[u8] = b", and the rest";
+
+struct Run {
+    chain: Chain,
+    ids: [SessionId; 2],
+    reads: [bool; 2],
+    got: [Vec<u8>; 2],
+    outcome: [Option<Result<(), Code>>; 2],
+    ended: [bool; 2],
+    aborted: [bool; 2],
+}
+
+impl Run {
+    fn new() -> Self {
+        let mut chain = Chain::new(2, |_, _| ());
+        let (near, far) = chain.open(b"");
+        let mut run = Self {
+            chain,
+            ids: [near, far],
+            reads: [false; 2],
+            got: [Vec::new(), Vec::new()],
+            outcome: [None, None],
+            ended: [false; 2],
+            aborted: [false; 2],
+        };
+        (0..2).for_each(|side| run.write(side, FIRST));
+        run
+    }
+
+    fn end_of(side: usize) -> usize {
+        3 * side
+    }
+
+    fn write(&mut self, side: usize, bytes: &[u8]) {
+        let _ = self.chain.link(Self::end_of(side)).write(self.ids[side], bytes);
+    }
+
+    fn step(&mut self, step: Step) {
+        match step {
+            Step::End(side) => {
+                self.write(side, LAST);
+                let link = self.chain.link(Self::end_of(side));
+                self.ended[side] = link.abort_reason(self.ids[side]).is_none();
+                link.end(self.ids[side]);
+            }
+            Step::Read(side) => self.reads[side] = true,
+            Step::Abort(side) => {
+                let link = self.chain.link(Self::end_of(side));
+                self.aborted[side] = link.abort_reason(self.ids[side]).is_none();
+                let Some(code) = Code::app(side as u32) else { return };
+                link.abort(self.ids[side], Abort::new(code, ""));
+            }
+        }
+        self.read();
+    }
+
+    fn read(&mut self) {
+        let now = self.chain.now;
+        for side in 0..2 {
+            while self.reads[side] && self.outcome[side].is_none() {
+                match self.chain.link(Self::end_of(side)).read(now, self.ids[side], usize::MAX) {
+                    Ok(Read::Data(bytes)) => self.got[side].extend_from_slice(&bytes),
+                    Ok(Read::Pending) => break,
+                    Ok(Read::End) => self.outcome[side] = Some(Ok(())),
+                    Err(abort) => self.outcome[side] = Some(Err(abort.code)),
+                }
+            }
+        }
+    }
+
+    fn run(&mut self, micros: u64) {
+        let until = self.chain.now + Duration::from_micros(micros);
+        while self.chain.now < until {
+            self.chain.run_for(Duration::from_micros(500));
+            self.read();
+        }
+    }
+
+    /// What must hold when everything has come to rest.
+    fn check(&mut self) {
+        let all = [FIRST, LAST].concat();
+        let any_abort = self.aborted.iter().any(|aborted| *aborted);
+        for side in 0..2 {
+            let other = 1 - side;
+            if self.reads[side] {
+                assert!(all.starts_with(&self.got[side]));
+                match self.outcome[side] {
+                    Some(Ok(())) => assert!(self.ended[other] && self.got[side] == all),
+                    Some(Err(code)) => {
+                        let theirs = (0..2).filter(|by| self.aborted[*by]).map(|by| Code::app(by as u32));
+                        assert!(theirs.into_iter().any(|by| by == Some(code)), "{code}");
+                        // What had left before the abort is read first.
+                        let ours = self.aborted[side];
+                        assert!(ours || self.got[side].starts_with(FIRST), "{:?}", self.got[side]);
+                    }
+                    None => assert!(!any_abort && !self.ended[other], "side {side} reads nothing"),
+                }
+            }
+            let state = self.chain.link(Self::end_of(side)).send_state(self.ids[side]);
+            if state == Ok(SendState::Acknowledged) {
+                assert!(self.got[other] == all && self.ended[side]);
+            }
+            if !any_abort && self.ended[side] && self.reads[other] {
+                assert_eq!(state, Ok(SendState::Acknowledged), "side {side}");
+            }
+        }
+        for side in 0..2 {
+            self.chain.link(Self::end_of(side)).release(self.ids[side]);
+        }
+        self.run(20_000);
+        let clean = !any_abort && self.ended == [true; 2] && self.reads == [true; 2];
+        let ends = self.chain.splice_ends(0);
+        assert_eq!(ends.len(), 1, "{ends:?}");
+        assert!(!clean || ends[0] == SpliceEnd::Clean, "{ends:?}");
+        for end in 0..4 {
+            let link = self.chain.link(end);
+            let held = Held { events: 0, ..link.held() };
+            assert_eq!(
+                (held, link.open_sessions(), link.budget_used()),
+                (Held::default(), 0, 0),
+                "end {end}"
+            );
+        }
+    }
+}
+
+fn try_order(order: &[Step], trip: u64) {
+    let name = format!("{order:?} with {trip} us between");
+    let mut run = Run::new();
+    // Both first pieces are on their way when the first step comes.
+    run.run(trip.max(500));
+    for step in order {
+        run.step(*step);
+        run.run(trip);
+    }
+    run.run(20_000);
+    let checked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| run.check()));
+    assert!(checked.is_ok(), "{name}");
+}
+
+#[test]
+fn every_order_of_ends_reads_and_aborts() {
+    let mut tried = 0;
+    for order in orders(&STEPS) {
+        for trip in [0, 1_000, 10_000] {
+            try_order(&order, trip);
+            tried += 1;
+        }
+    }
+    assert_eq!(tried, 720 * 3);
+}
+
+#[test]
+fn every_order_of_the_four_halves_alone_is_clean() {
+    let mut tried = 0;
+    for order in orders(&STEPS[..4]) {
+        for trip in [0, 1_000, 10_000] {
+            let mut run = Run::new();
+            run.run(trip);
+            for step in &order {
+                run.step(*step);
+                run.run(trip);
+            }
+            run.run(20_000);
+            assert_eq!(run.outcome, [Some(Ok(())), Some(Ok(()))], "{order:?} with {trip} us between");
+            run.check();
+            tried += 1;
+        }
+    }
+    assert_eq!(tried, 24 * 3);
+}
