@@ -193,6 +193,11 @@ impl Session {
         }
     }
 
+    /// Frames of the peer still mean something here.
+    pub(crate) fn is_live(&self) -> bool {
+        self.ended.is_none() && !self.wire_done
+    }
+
     /// Whether the session has something to send in its turn.
     pub(crate) fn has_turn(&self) -> bool {
         if self.wire_done {

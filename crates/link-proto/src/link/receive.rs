@@ -53,7 +53,8 @@ impl Link {
             let left = left - take as u64;
             self.decoding = if left == 0 { Decoding::Frame } else { Decoding::Data(id, left) };
             self.watch.received_session_frame(now);
-            return self.on_data(id, piece).map(|()| true);
+            self.on_data(id, piece);
+            return Ok(true);
         }
         let hello_phase = matches!(self.phase, Phase::Hello(_));
         // Strangers are told at their first byte: some would otherwise look like the start of an extension.
@@ -201,18 +202,18 @@ impl Link {
         Ok(())
     }
 
-    fn on_data(&mut self, id: SessionId, piece: Bytes) -> Result<(), ProtocolError> {
+    fn on_data(&mut self, id: SessionId, piece: Bytes) {
         self.counters.data_in += piece.len() as u64;
-        let Some(session) = self.known(id)? else { return Ok(()) };
+        // A late frame was counted with its head.
+        let Some(session) = self.sessions.get_mut(&id.0).filter(|session| session.is_live()) else { return };
         session.recv.received += piece.len() as u64;
         if session.released {
-            return Ok(());
+            return;
         }
         session.recv.queue.push(piece);
         if std::mem::take(&mut session.waiting.read) {
             self.events.push_back(Event::Readable(id));
         }
-        Ok(())
     }
 
     fn on_end(&mut self, id: SessionId) -> Result<(), ProtocolError> {
@@ -275,7 +276,7 @@ impl Link {
             Some(session) if matches!(session.opening, Opening::Queued(_)) => {
                 Err(ProtocolError::NeverOpened(id.0))
             }
-            Some(session) if session.ended.is_none() && !session.wire_done => Ok(Some(session)),
+            Some(session) if session.is_live() => Ok(Some(session)),
             Some(_) | None => {
                 self.counters.late_frames += 1;
                 Ok(None)
