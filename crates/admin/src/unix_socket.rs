@@ -326,35 +326,40 @@ fn replace_dead(
 /// Removes `name` if it is the file of `handle`; says whether the name is free of that file now.
 fn remove_if_same(folder: &OwnedFd, name: &OsStr, handle: &OwnedFd) -> Result<bool, Errno> {
     let wanted = rustix::fs::fstat(handle)?;
-    let is_wanted = |name: &OsStr| -> Result<bool, Errno> {
-        let stat = rustix::fs::statat(folder, name, AtFlags::SYMLINK_NOFOLLOW)?;
-        Ok(same_file(&stat, &wanted))
-    };
-    match is_wanted(name) {
-        Ok(true) => {}
-        Ok(false) => return Ok(false),
-        Err(Errno::NOENT) => return Ok(true),
-        Err(errno) => return Err(errno),
+    match is_file(folder, name, &wanted) {
+        Ok(true) => remove_by_way_of_aside(folder, name, &wanted),
+        Ok(false) => Ok(false),
+        Err(Errno::NOENT) => Ok(true),
+        Err(errno) => Err(errno),
     }
-    // Between that look and a plain unlink the name could pass to another file, so it is moved aside first.
+}
+
+/// Removes `name`, which was `wanted` a moment ago. By now it may have passed to another file, which a plain unlink
+/// would remove: so it is moved aside first, looked at, and put back if it is another.
+fn remove_by_way_of_aside(folder: &OwnedFd, name: &OsStr, wanted: &Stat) -> Result<bool, Errno> {
     let aside = format!(".hopline-{:x}-{:x}", rustix::process::getpid().as_raw_nonzero(), wanted.st_ino);
     let aside = OsStr::new(&aside);
     match rustix::fs::renameat_with(folder, name, folder, aside, RenameFlags::NOREPLACE) {
         Ok(()) => {}
         Err(Errno::NOENT) => return Ok(true),
-        // Some file systems cannot rename without replacing; there the look above must do.
+        // Some file systems cannot rename without replacing; there the look before must do.
         Err(Errno::INVAL | Errno::NOSYS) => {
             rustix::fs::unlinkat(folder, name, AtFlags::empty())?;
             return Ok(true);
         }
         Err(errno) => return Err(errno),
     }
-    if is_wanted(aside)? {
+    if is_file(folder, aside, wanted)? {
         rustix::fs::unlinkat(folder, aside, AtFlags::empty())?;
         return Ok(true);
     }
     rustix::fs::renameat_with(folder, aside, folder, name, RenameFlags::NOREPLACE)?;
     Ok(false)
+}
+
+fn is_file(folder: &OwnedFd, name: &OsStr, wanted: &Stat) -> Result<bool, Errno> {
+    let stat = rustix::fs::statat(folder, name, AtFlags::SYMLINK_NOFOLLOW)?;
+    Ok(same_file(&stat, wanted))
 }
 
 fn same_file(a: &Stat, b: &Stat) -> bool {

@@ -96,7 +96,7 @@ fn f130_no_watcher_ever_sees_a_wider_mode() {
     let path = folder.path().join("s.sock");
     let (seen, stop) = (AtomicUsize::new(0), AtomicBool::new(false));
     std::thread::scope(|scope| {
-        scope.spawn(|| {
+        let watcher = scope.spawn(|| {
             while !stop.load(Ordering::Relaxed) {
                 if let Ok(found) = std::fs::symlink_metadata(&path) {
                     let mode = found.permissions().mode() & 0o777;
@@ -109,6 +109,7 @@ fn f130_no_watcher_ever_sees_a_wider_mode() {
             let before = seen.load(Ordering::Relaxed);
             let made = bind(&path, &with_mode(0o640)).unwrap();
             while seen.load(Ordering::Relaxed) == before {
+                assert!(!watcher.is_finished(), "the watcher has seen a wider mode");
                 std::thread::yield_now();
             }
             drop(made);
@@ -267,6 +268,22 @@ fn f128_only_the_own_socket_is_removed_in_the_end() {
         assert_eq!(path.symlink_metadata().unwrap().ino(), theirs, "{what}");
         assert_eq!(names_in(folder.path()), ["s.sock"], "{what}");
     }
+}
+
+#[test]
+fn f128_a_file_that_took_the_name_at_the_last_moment_is_put_back() {
+    let folder = folder();
+    let folder_fd = open_folder(folder.path()).unwrap();
+    let name = OsStr::new("s.sock");
+    let path = folder.path().join(name);
+    leave_dead(&path);
+    let wanted = open_handle(&folder_fd, name).unwrap();
+    std::fs::remove_file(&path).unwrap();
+    std::fs::write(&path, "precious").unwrap();
+    let removed = remove_by_way_of_aside(&folder_fd, name, &rustix::fs::fstat(&wanted).unwrap());
+    assert_eq!(removed, Ok(false));
+    assert_eq!(std::fs::read_to_string(&path).unwrap(), "precious");
+    assert_eq!(names_in(folder.path()), ["s.sock"]);
 }
 
 #[test]
