@@ -1,0 +1,66 @@
+//! `hopline relay`.
+
+use std::process::ExitCode;
+
+use anyhow::Context as _;
+use hopline_admin::Address;
+use hopline_config::{MAX_FILE_BYTES, RelayFileConfig, StatusAddress, parse_relay};
+use hopline_relay::{Relay, RelayConfig};
+
+use crate::args;
+use crate::commands::up::env;
+use crate::signals::Stop;
+use crate::{files, logging};
+
+pub(crate) async fn run(args: args::Relay) -> anyhow::Result<ExitCode> {
+    let file = match &args.config {
+        None => RelayFileConfig::default(),
+        Some(path) => {
+            let text = files::read(path, MAX_FILE_BYTES)?;
+            match parse_relay(&text, &env(&path.display().to_string())) {
+                Ok(checked) => checked.config,
+                Err(faults) => {
+                    files::say_error(&faults.to_string());
+                    return Ok(ExitCode::FAILURE);
+                }
+            }
+        }
+    };
+    logging::start(&file.log);
+    let mut config = RelayConfig::new(files::relay_state(args.state.or(file.state))?);
+    if let Some(listen) = args.listen.or(file.listen) {
+        config.listen = listen.to_string();
+    }
+    config.name = match args.name {
+        Some(name) => name.to_string(),
+        None => files::host_name().unwrap_or(config.name),
+    };
+    config.admin = match args.admin.or(file.admin) {
+        Some(address) => Some(resolve(address).await?),
+        None => None,
+    };
+    config.liveness = file.keepalive;
+    config.answer_timeout = file.answer_timeout;
+    let mut stop = Stop::listen()?;
+    let relay = Relay::start(config).await.context("can't start")?;
+    if let Some(address) = relay.admin_addr() {
+        tracing::info!(%address, "status address open");
+    }
+    stop.wait().await;
+    tracing::info!("stopping");
+    relay.shutdown().await;
+    Ok(ExitCode::SUCCESS)
+}
+
+async fn resolve(address: StatusAddress) -> anyhow::Result<Address> {
+    match address {
+        StatusAddress::Unix(path) => Ok(Address::Unix(path)),
+        StatusAddress::Tcp { host, port } => {
+            let mut found = tokio::net::lookup_host((host.as_str(), port))
+                .await
+                .with_context(|| format!("--admin {host}:{port}"))?;
+            let first = found.next().with_context(|| format!("--admin {host}:{port}: no address"))?;
+            Ok(Address::Tcp(first))
+        }
+    }
+}

@@ -1,0 +1,58 @@
+//! `hopline token ...`.
+
+use std::fmt::Write as _;
+use std::process::ExitCode;
+use std::time::SystemTime;
+
+use hopline_identity::{TokenSpec, create_token, list_tokens, revoke_token};
+
+use crate::args::{RelayState, TokenCreate, TokenRevoke};
+use crate::files;
+
+pub(crate) fn create(args: &TokenCreate) -> anyhow::Result<ExitCode> {
+    anyhow::ensure!(
+        !(args.publish.is_empty() && args.dial.is_empty()),
+        "say what the machine may do: --publish GLOB for services of its own, --dial GLOB for those of others"
+    );
+    let spec = TokenSpec {
+        relay: args.relay.clone(),
+        publish: args.publish.clone(),
+        dial: args.dial.clone(),
+        ttl: args.ttl,
+        uses: args.uses,
+    };
+    let token = create_token(&files::relay_state(args.state.state.clone())?, &spec, SystemTime::now())?;
+    files::say(&format!("{}\n", token.reveal().as_str()))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+pub(crate) fn list(args: &RelayState) -> anyhow::Result<ExitCode> {
+    let mut text = String::new();
+    for token in list_tokens(&files::relay_state(args.state.clone())?)? {
+        let left = token.expires.duration_since(SystemTime::now()).ok();
+        let left = left.map_or("expired".to_owned(), |left| {
+            format!("{} left", humantime::format_duration(std::time::Duration::from_secs(left.as_secs())))
+        });
+        writeln!(
+            text,
+            "{}  {} of {} uses left  {left}  publish {}  dial {}",
+            token.id,
+            token.uses_left,
+            token.uses,
+            list_of(&token.publish),
+            list_of(&token.dial)
+        )?;
+    }
+    files::say(&text)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+pub(crate) fn revoke(args: &TokenRevoke) -> anyhow::Result<ExitCode> {
+    revoke_token(&files::relay_state(args.state.state.clone())?, &args.id)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Patterns as a person reads them.
+pub(crate) fn list_of(patterns: &[String]) -> String {
+    if patterns.is_empty() { "nothing".to_owned() } else { patterns.join(",") }
+}

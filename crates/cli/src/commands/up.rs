@@ -1,0 +1,59 @@
+//! `hopline up`.
+
+use std::path::Path;
+use std::process::ExitCode;
+
+use anyhow::Context as _;
+use hopline_config::{Checked, EdgeConfig, Env, Faults, MAX_FILE_BYTES, parse_edge};
+use hopline_edge::Edge;
+use hopline_identity::Machine;
+
+use crate::args::Up;
+use crate::signals::Stop;
+use crate::{files, logging};
+
+/// Reads an edge's file.
+pub(crate) fn parse(path: &Path) -> anyhow::Result<Result<Checked<EdgeConfig>, Faults>> {
+    let text = files::read(path, MAX_FILE_BYTES)?;
+    Ok(parse_edge(&text, &env(&path.display().to_string())))
+}
+
+/// What a config file may take from the environment.
+pub(crate) fn env(file: &str) -> Env {
+    let env = Env::new(file);
+    match std::env::var_os("XDG_RUNTIME_DIR") {
+        Some(folder) => env.runtime_dir(folder),
+        None => env,
+    }
+}
+
+pub(crate) async fn run(args: Up) -> anyhow::Result<ExitCode> {
+    let checked = match parse(&args.config)? {
+        Ok(checked) => checked,
+        Err(faults) => {
+            files::say_error(&faults.to_string());
+            return Ok(ExitCode::FAILURE);
+        }
+    };
+    logging::start(&checked.config.log);
+    for notice in &checked.notices {
+        tracing::info!("{notice}");
+    }
+    let machine = Machine::load(&files::machine_state(args.state)?)?;
+    let mut stop = Stop::listen()?;
+    tracing::info!(
+        machine = machine.name(),
+        services = checked.config.services.len(),
+        mappings = checked.config.connect.len(),
+        version = env!("CARGO_PKG_VERSION"),
+        "edge starts"
+    );
+    let edge = Edge::start(checked.config, machine).await.context("can't start")?;
+    if let Some(address) = edge.status_addr() {
+        tracing::info!(%address, "status address open");
+    }
+    stop.wait().await;
+    tracing::info!("stopping");
+    edge.shutdown().await;
+    Ok(ExitCode::SUCCESS)
+}
