@@ -5,13 +5,14 @@ use std::net::SocketAddr;
 use std::path::{Path as FilePath, PathBuf};
 use std::time::{Duration, SystemTime};
 
-use anyhow::{Context, bail};
+use anyhow::Context;
 use hopline_config::{Env, parse_edge};
+use hopline_edge::Edge;
 use hopline_identity::{Machine, TokenSpec, create_token, join};
+use hopline_relay::{Relay, RelayConfig};
 use tokio::time::Instant;
 
 use crate::blackhole::Blackhole;
-use crate::status;
 
 /// The service as the sidecar's unix mapping names it.
 pub(crate) const SERVICE: &str = "demo";
@@ -22,8 +23,8 @@ pub(crate) const NOBODY: &str = "nobody";
 
 /// The join tokens are redeemed at once.
 const TOKEN_TTL: Duration = Duration::from_secs(60);
-/// A relay that has just started holds opens for names that it has not seen; a little more than that.
-const NEW_RELAY: Duration = Duration::from_millis(10_500);
+/// How long an edge's first link may take; on one machine it takes milliseconds.
+const READY_WITHIN: Duration = Duration::from_secs(10);
 
 /// A running path; [`Path::shutdown`] ends it in order.
 #[derive(Debug)]
@@ -38,7 +39,7 @@ pub struct Path {
     pub status: String,
     /// Stands between agent and relay.
     pub hop: Blackhole,
-    /// From when on the relay refuses a name that it has never seen, instead of holding the open.
+    /// From when on the relay, which has just started, refuses a name that it has never seen, instead of holding the open.
     pub offline_from: Instant,
     relay: Relay,
     agent: Edge,
@@ -52,30 +53,30 @@ impl Path {
     ///
     /// When a part does not start, with the part's name.
     pub async fn start(folder: &FilePath, server: SocketAddr) -> anyhow::Result<Self> {
-        let relay_state = folder.join("relay");
-        let relay = Relay::start(&relay_state).await.context("the relay")?;
-        let offline_from = Instant::now() + NEW_RELAY;
+        let state = folder.join("relay");
+        let config = RelayConfig { listen: "127.0.0.1:0".to_owned(), ..RelayConfig::new(&state) };
+        // Half a second more than the relay's own, for a busy machine.
+        let offline_from = Instant::now() + config.hold + Duration::from_millis(500);
+        let relay = Relay::start(config).await.context("the relay")?;
         let address = relay.local_addr();
         let hop = Blackhole::start(address).await.context("the proxy between agent and relay")?;
 
-        let machine = enrol(folder, address, "demo-agent", &["demo", "demo-*"], &[]).await?;
-        let text = agent_file(hop.address(), server);
-        let agent = Edge::start(&text, machine).await.context("the agent")?;
+        let machine = enrol(folder, &state, address, "demo-agent", &["demo", "demo-*"], &[]).await?;
+        let agent = start_edge(&agent_file(hop.address(), server), machine).await.context("the agent")?;
 
         let sockets = Sockets::in_folder(folder);
-        let machine = enrol(folder, address, "demo-app", &[], &["*"]).await?;
+        let machine = enrol(folder, &state, address, "demo-app", &[], &["*"]).await?;
         let text = sidecar_file(address, &sockets)?;
-        let sidecar = Edge::start(&text, machine).await.context("the sidecar")?;
+        let sidecar = start_edge(&text, machine).await.context("the sidecar")?;
 
-        let status = format!("http://{}", sidecar.status_addr());
-        let listen = status::mapping(&status, SERVICE_BY_TCP).await?.listen;
-        let tcp =
-            listen.parse().with_context(|| format!("the sidecar's TCP mapping listens at {listen:?}"))?;
+        let status = sidecar.status_addr().context("the sidecar has no status address")?.to_string();
+        let tcp = sidecar.listens(SERVICE_BY_TCP).context("the sidecar's TCP mapping has no socket")?;
+        let tcp = tcp.parse().with_context(|| format!("the sidecar's TCP mapping listens at {tcp:?}"))?;
         Ok(Self {
             socket: sockets.app,
             tcp,
             nobody: sockets.nobody,
-            status,
+            status: format!("http://{status}"),
             hop,
             offline_from,
             relay,
@@ -107,6 +108,7 @@ impl Sockets {
 /// Makes a token at the relay and redeems it, as `hopline token create` and `hopline join` do.
 async fn enrol(
     folder: &FilePath,
+    state: &FilePath,
     relay: SocketAddr,
     name: &str,
     publish: &[&str],
@@ -120,8 +122,8 @@ async fn enrol(
         ttl: TOKEN_TTL,
         uses: 1,
     };
-    let token = create_token(&folder.join("relay"), &spec, SystemTime::now())
-        .with_context(|| format!("a join token for {name}"))?;
+    let token =
+        create_token(state, &spec, SystemTime::now()).with_context(|| format!("a join token for {name}"))?;
     join(&token, name, &folder.join(name)).await.with_context(|| format!("joining as {name}"))
 }
 
@@ -156,45 +158,14 @@ fn quoted(path: &FilePath) -> anyhow::Result<String> {
     Ok(format!("\"unix:{}\"", path.replace('\\', "\\\\").replace('"', "\\\"")))
 }
 
-const UNBUILT: &str = "the relay and the edge are not built yet";
-
-/// Stands in for the relay until its crate has one.
-#[derive(Debug)]
-struct Relay {
-    address: SocketAddr,
-}
-
-#[expect(clippy::unused_async, reason = "the real one waits")]
-impl Relay {
-    async fn start(_state: &FilePath) -> anyhow::Result<Self> {
-        bail!(UNBUILT)
-    }
-
-    fn local_addr(&self) -> SocketAddr {
-        self.address
-    }
-
-    async fn shutdown(self) {}
-}
-
-/// Stands in for an edge until its crate has one.
-#[derive(Debug)]
-struct Edge {
-    status: SocketAddr,
-}
-
-#[expect(clippy::unused_async, reason = "the real one waits")]
-impl Edge {
-    async fn start(text: &str, _machine: Machine) -> anyhow::Result<Self> {
-        parse_edge(text.as_bytes(), &Env::new("the demo's own file"))?;
-        bail!(UNBUILT)
-    }
-
-    fn status_addr(&self) -> SocketAddr {
-        self.status
-    }
-
-    async fn shutdown(self) {}
+/// Starts an edge from its file, as `hopline up` does, and waits for its first link.
+async fn start_edge(text: &str, machine: Machine) -> anyhow::Result<Edge> {
+    let config = parse_edge(text.as_bytes(), &Env::new("the demo's own file"))?.config;
+    let edge = Edge::start(config, machine).await?;
+    tokio::time::timeout(READY_WITHIN, edge.ready())
+        .await
+        .with_context(|| format!("no link to the relay within {} s", READY_WITHIN.as_secs()))?;
+    Ok(edge)
 }
 
 #[cfg(test)]

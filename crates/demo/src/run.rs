@@ -4,6 +4,7 @@ use std::io::Write;
 
 use anyhow::{Context, bail};
 use serde_json::json;
+use tokio::signal::unix::{SignalKind, signal};
 
 use crate::path::{NOBODY, Path, SERVICE};
 use crate::rows::{Kind, Row, Stage, measure};
@@ -14,7 +15,7 @@ use crate::target::Target;
 /// What `hopline demo` was asked for.
 #[derive(Clone, Debug, Default)]
 pub struct DemoOptions {
-    /// Keep everything up after the table, until Ctrl-C.
+    /// Keep everything up after the table, until Ctrl-C or SIGTERM.
     pub stay: bool,
     /// Print the table as JSON.
     pub json: bool,
@@ -23,12 +24,12 @@ pub struct DemoOptions {
 }
 
 /// Runs the demo and prints to `out`; says whether every row held. Needs tokio's multi-threaded runtime with
-/// I/O and time, and takes about 20 s.
+/// I/O and time, and takes about 15 s. Ctrl-C and SIGTERM end it early.
 ///
 /// # Errors
 ///
-/// When `break_row` names no row, when a part of the path does not start, or when `out` cannot be written. A
-/// row that cannot be measured is no error but a row that did not hold.
+/// When `break_row` names no row, when a part of the path does not start, when `out` cannot be written, or
+/// when it is ended before its last row. A row that cannot be measured is no error but a row that did not hold.
 pub async fn run(options: DemoOptions, out: &mut impl Write) -> anyhow::Result<bool> {
     let broken = match options.break_row.as_deref() {
         None => None,
@@ -44,13 +45,26 @@ pub async fn run(options: DemoOptions, out: &mut impl Write) -> anyhow::Result<b
     let folder = tempfile::Builder::new().prefix("hopline-demo-").tempdir().context("a temporary folder")?;
     let server = LocalServer::start().await.context("starting the gRPC service")?;
     let path = Path::start(folder.path(), server.address()).await?;
-    let result = on_path(&options, broken, &path, &server, out).await;
+    let result = tokio::select! {
+        result = on_path(options.json, broken, &path, &server, out) => result,
+        stopped = stop_signal() => stopped.and_then(|()| bail!("stopped before the last row")),
+    };
+    let result = match result {
+        Ok(held) if options.stay => stay(&path, out).await.map(|()| held),
+        ended => ended,
+    };
     path.shutdown().await;
     result
 }
 
+async fn stay(path: &Path, out: &mut impl Write) -> anyhow::Result<()> {
+    write!(out, "{}", by_hand(path))?;
+    out.flush()?;
+    stop_signal().await
+}
+
 async fn on_path(
-    options: &DemoOptions,
+    json: bool,
     broken: Option<Kind>,
     path: &Path,
     server: &LocalServer,
@@ -68,13 +82,16 @@ async fn on_path(
         offline_from: path.offline_from,
         broken,
     };
-    let held = print_rows(&stage, options.json, out).await?;
-    if options.stay {
-        write!(out, "{}", by_hand(path))?;
-        out.flush()?;
-        tokio::signal::ctrl_c().await.context("waiting for Ctrl-C")?;
+    print_rows(&stage, json, out).await
+}
+
+/// Waits for Ctrl-C or SIGTERM, so that the path is taken down and its folder removed in either case.
+async fn stop_signal() -> anyhow::Result<()> {
+    let mut terminate = signal(SignalKind::terminate()).context("listening for SIGTERM")?;
+    tokio::select! {
+        pressed = tokio::signal::ctrl_c() => pressed.context("listening for Ctrl-C"),
+        _ = terminate.recv() => Ok(()),
     }
-    Ok(held)
 }
 
 fn kind_by_name(name: &str) -> anyhow::Result<Kind> {

@@ -15,8 +15,6 @@ struct Status {
 #[derive(Clone, Debug, Deserialize)]
 pub(crate) struct Mapping {
     name: String,
-    /// `unix:PATH` or `HOST:PORT`, with the port that was bound.
-    pub(crate) listen: String,
     pub(crate) sessions: Sessions,
     pub(crate) last_error: Option<LastError>,
 }

@@ -37,14 +37,16 @@ pub(super) async fn dead(stage: &Stage<'_>, target: &Target) -> anyhow::Result<O
     let (client_end, client_ms) = stream_end(&mut stream, cut_us).await;
     let left = DEAD_PATIENCE.saturating_sub(Duration::from_micros(now_us() - cut_us));
     let record = report(stage, call_id, left).await;
+    let mapping = status::mapping(&stage.status, stage.app_mapping).await;
     drop(stream);
+    // Whatever went wrong, the next row needs the hop.
     stage.hop.heal();
     let healed = new_call(target).await;
 
     let handler_ms = record?.ended_us.map(|ended_us| ms_between(cut_us, ended_us));
     let held = [client_ms, handler_ms].iter().all(|ms| ms.is_some_and(|ms| ms < DEAD_WITHIN_MS));
     let handler = handler_ms.map_or("still running".to_owned(), |ms| format!("ended at {:.2} s", ms / 1e3));
-    let reason = match status::mapping(&stage.status, stage.app_mapping).await?.last_error {
+    let reason = match mapping?.last_error {
         Some(error) => format!("/status: {}{}", error.reason, at_hop(error.hop)),
         None => "/status: no error".to_owned(),
     };
