@@ -2,6 +2,7 @@
 
 mod demo_breaks;
 mod generate;
+mod wire;
 
 use std::path::{Path, PathBuf};
 
@@ -30,12 +31,25 @@ enum Chore {
         /// Only these rows; all when none is named.
         rows: Vec<String>,
     },
+    /// Lists requirements of WIRE.md that no test cites.
+    Wire,
+    /// Runs random histories of chains of links, in release mode.
+    Sim {
+        /// How many.
+        #[arg(long, default_value_t = 1_000)]
+        seeds: u64,
+        /// The first seed.
+        #[arg(long, default_value_t = 0)]
+        seed: u64,
+    },
 }
 
 fn main() -> anyhow::Result<()> {
     match Arguments::parse().chore {
         Chore::Generate { check } => generate::run(&root(), check),
         Chore::DemoBreaks { bin, rows } => demo_breaks::run(&root(), bin, &rows),
+        Chore::Wire => wire::run(&root()),
+        Chore::Sim { seeds, seed } => wire::sim(&root(), seeds, seed),
     }
 }
 

@@ -22,7 +22,7 @@ pub(crate) mod kind {
     pub(crate) const PONG: u8 = 0x0a;
     pub(crate) const PRESENCE: u8 = 0x0b;
     pub(crate) const DRAIN: u8 = 0x0c;
-    /// From here on: a length and a body, skipped by who does not know the type (WIRE-8).
+    /// From here on: a length and a body, skipped by who does not know the type (WIRE-4).
     pub(crate) const EXTENSION_FIRST: u8 = 0x40;
     pub(crate) const EXTENSION_LAST: u8 = 0x7f;
 }

@@ -243,7 +243,8 @@ fn feed(link: &mut Link, now: Instant, words: &str) {
     link.handle_bytes(now, &mut BytesMut::from(&words::encode(words)[..]));
 }
 
-/// Finding 11: a peer that opened beyond its limit, and read nothing, made this side keep a refusal for each.
+/// Finding 11: a peer that opened beyond its limit, and read nothing, made this side keep a refusal for each
+/// (WIRE-16, WIRE-47).
 #[test]
 fn f11_refusals_that_nobody_reads_are_bounded() {
     for draining in [true, false] {
