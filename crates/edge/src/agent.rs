@@ -28,8 +28,11 @@ pub(crate) struct Agent {
 impl Agent {
     pub(crate) fn new(config: &EdgeConfig) -> Self {
         let service = |config: &ServiceConfig| {
-            let service =
-                Service { config: config.clone(), sessions: Sessions::default(), fault: LastFault::default() };
+            let service = Service {
+                config: config.clone(),
+                sessions: Sessions::default(),
+                fault: LastFault::default(),
+            };
             (config.name.to_string(), service)
         };
         Self { services: config.services.iter().map(service).collect() }
@@ -69,7 +72,10 @@ impl Agent {
             return session.abort(Code::NOT_FOUND, "this agent does not publish that name");
         };
         let allowed = service.config.allow.as_ref().is_none_or(|globs| {
-            header.source.as_ref().is_some_and(|source| globs.iter().any(|glob| glob.matches(source.as_str())))
+            header
+                .source
+                .as_ref()
+                .is_some_and(|source| globs.iter().any(|glob| glob.matches(source.as_str())))
         });
         if !allowed {
             let source = header.source.as_ref().map_or("?", |source| source.as_str());

@@ -67,7 +67,7 @@ pub enum StartError {
         group: String,
     },
     /// The status address.
-    #[error("status address: {0}")]
+    #[error(transparent)]
     Status(#[from] hopline_admin::ServeError),
     /// The status address does not resolve.
     #[error("status address {address}: {error}")]

@@ -111,7 +111,12 @@ impl Sidecar {
     }
 
     /// Carries one connection that did not come by a socket of ours.
-    pub(crate) async fn carry(&self, service: &str, stream: LocalStream, uplinks: &Uplinks) -> Result<(), Abort> {
+    pub(crate) async fn carry(
+        &self,
+        service: &str,
+        stream: LocalStream,
+        uplinks: &Uplinks,
+    ) -> Result<(), Abort> {
         match self.mappings.get(service) {
             Some(mapping) => mapping.carry(stream, uplinks).await,
             None => Err(Abort::new(Code::NOT_FOUND, "no such mapping")),
@@ -126,7 +131,10 @@ fn listen_spec(config: &MappingConfig) -> Result<ListenSpec, StartError> {
             path: path.clone(),
             mode: config.mode,
             gid: config.group.as_deref().map(|group| gid(config.service.as_str(), group)).transpose()?,
-            make_folder: path.parent().and_then(|folder| folder.file_name()).is_some_and(|name| name == "hopline"),
+            make_folder: path
+                .parent()
+                .and_then(|folder| folder.file_name())
+                .is_some_and(|name| name == "hopline"),
         },
     })
 }
@@ -190,7 +198,10 @@ impl Mapping {
             biased;
             session = self.open(uplinks, deadline) => session,
             // An application that gives up while its open is held leaves nothing behind.
-            () = gone(stream) => return Ok(connection.close()),
+            () = gone(stream) => {
+                connection.close();
+                return Ok(());
+            }
         };
         let result = match session {
             Ok(session) => pump_answered(connection, &session, deadline).await,
@@ -216,7 +227,9 @@ impl Mapping {
             let mux: Mux = uplinks.wait(deadline).await?;
             match mux.open(header.clone()) {
                 Ok(session) => return Ok(session),
-                Err(OpenError::Down(_) | OpenError::NotUp | OpenError::Draining) => tokio::task::yield_now().await,
+                Err(OpenError::Down(_) | OpenError::NotUp | OpenError::Draining) => {
+                    tokio::task::yield_now().await
+                }
                 Err(error @ (OpenError::TooManySessions(_) | OpenError::Exhausted)) => {
                     return Err(Abort::new(Code::OVERLOAD, error.to_string()));
                 }

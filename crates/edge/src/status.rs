@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use hopline_admin::status::{
-    EdgeLink, EdgeStatus, Inspect, LinkState, Mapping, MappingState, Role, Service, ServiceState, Status, seconds,
+    EdgeLink, EdgeStatus, Inspect, LinkState, Mapping, MappingState, Role, Service, ServiceState, Status,
+    seconds,
 };
 
 use crate::agent::{self, Agent};
@@ -109,7 +110,10 @@ fn link(uplink: &Uplink, uplinks: &Uplinks) -> EdgeLink {
         peer: state.peer.unwrap_or_else(|| relay.clone()),
         address: state.address.unwrap_or(relay),
         state: phase,
-        rtt_us: info.as_ref().and_then(|i| i.round_trip).and_then(|trip| u64::try_from(trip.as_micros()).ok()),
+        rtt_us: info
+            .as_ref()
+            .and_then(|i| i.round_trip)
+            .and_then(|trip| u64::try_from(trip.as_micros()).ok()),
         liveness: info.as_ref().map_or(uplinks.liveness, |info| info.liveness).to_string(),
         last_heard_ms: info.as_ref().and_then(|info| u64::try_from(info.last_heard.as_millis()).ok()),
         sessions: info.map_or(0, |info| u64::from(info.sessions)),

@@ -101,7 +101,12 @@ async fn dial_once(host: &str, port: u16, tls: &TlsConnector) -> Result<TlsStrea
 }
 
 /// One link from its hello to its end.
-async fn use_link(uplinks: &Arc<Uplinks>, uplink: &Arc<Uplink>, agent: &Arc<Agent>, tls: TlsStream<TcpStream>) -> Left {
+async fn use_link(
+    uplinks: &Arc<Uplinks>,
+    uplink: &Arc<Uplink>,
+    agent: &Arc<Agent>,
+    tls: TlsStream<TcpStream>,
+) -> Left {
     let (tcp, session) = tls.get_ref();
     let peer = session.peer_certificates().and_then(relay_name);
     let address = tcp.peer_addr().map(|address| address.to_string()).ok();
@@ -116,9 +121,8 @@ async fn use_link(uplinks: &Arc<Uplinks>, uplink: &Arc<Uplink>, agent: &Arc<Agen
     if let Err(error) = mux.up().await {
         return Left::Lost(error.0);
     }
-    let control = match mux.open(RoutingHeader::control().encode()) {
-        Ok(control) => control,
-        Err(_) => return Left::Lost(mux.closed().await),
+    let Ok(control) = mux.open(RoutingHeader::control().encode()) else {
+        return Left::Lost(mux.closed().await);
     };
     tracing::info!(relay = %uplink.relay, name = peer.as_deref().unwrap_or("?"), "link up");
     uplinks.change(uplink, |state| {
@@ -167,7 +171,11 @@ async fn speak_control(uplinks: &Uplinks, uplink: &Uplink, agent: &Agent, contro
                 }
                 Ok(Some(RelayToEdge::Announced(announced))) => {
                     for refusal in &announced.refused {
-                        tracing::warn!(service = refusal.name, "the relay does not take this service: {}", refusal.message);
+                        tracing::warn!(
+                            service = refusal.name,
+                            "the relay does not take this service: {}",
+                            refusal.message
+                        );
                     }
                     uplinks.change(uplink, |state| {
                         state.announced = true;

@@ -87,7 +87,7 @@ pub enum StartError {
         error: std::io::Error,
     },
     /// The status address.
-    #[error("status address: {0}")]
+    #[error(transparent)]
     Admin(#[from] hopline_admin::ServeError),
 }
 
