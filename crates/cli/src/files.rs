@@ -49,8 +49,10 @@ fn state_folder(role: &str) -> anyhow::Result<PathBuf> {
 pub(crate) fn host_name() -> anyhow::Result<String> {
     let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
     let first = host.trim().split('.').next().unwrap_or_default().to_ascii_lowercase();
-    let name: String =
-        first.chars().map(|c| if c.is_ascii_alphanumeric() || c == '-' || c == '_' { c } else { '-' }).collect();
+    let name: String = first
+        .chars()
+        .map(|c| if c.is_ascii_alphanumeric() || c == '-' || c == '_' { c } else { '-' })
+        .collect();
     let name = name.trim_start_matches(['-', '_']).to_owned();
     anyhow::ensure!(!name.is_empty(), "this machine has no usable host name: say --name NAME");
     Ok(name)

@@ -5,8 +5,9 @@ use tracing_subscriber::EnvFilter;
 
 /// Starts logging as the config says; `RUST_LOG` goes before it.
 pub(crate) fn start(config: &LogConfig) {
-    let filter = EnvFilter::try_from_default_env()
-        .unwrap_or_else(|_| EnvFilter::new(format!("warn,hopline={0},{1}", config.level.as_str(), crates(config))));
+    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| {
+        EnvFilter::new(format!("warn,hopline={0},{1}", config.level.as_str(), crates(config)))
+    });
     // A log that nobody can read any more must not bring the process down.
     let builder = tracing_subscriber::fmt()
         .with_env_filter(filter)

@@ -9,10 +9,8 @@ use crate::args::Demo;
 use crate::logging;
 
 pub(crate) async fn run(args: Demo) -> anyhow::Result<ExitCode> {
-    let mut log = LogConfig::default();
     // What the demo breaks on purpose is told in its table.
-    log.level = hopline_config::LogLevel::Error;
-    logging::start(&log);
+    logging::start(&LogConfig { level: hopline_config::LogLevel::Error, ..LogConfig::default() });
     let options = DemoOptions { stay: args.stay, json: args.json, break_row: args.break_row };
     let held = hopline_demo::run(options, &mut std::io::stdout()).await?;
     Ok(if held { ExitCode::SUCCESS } else { ExitCode::FAILURE })

@@ -75,7 +75,8 @@ async fn carry_stdio(edge: &Edge, service: &str) -> anyhow::Result<()> {
         tokio::io::copy(&mut from_service, &mut stdout).await?;
         stdout.flush().await
     };
-    let carried = async { edge.connect(service, LocalStream::from(theirs)).await.map_err(anyhow::Error::new) };
+    let carried =
+        async { edge.connect(service, LocalStream::from(theirs)).await.map_err(anyhow::Error::new) };
     let output_and_end = async { tokio::try_join!(carried, async { output.await.context("stdout") }) };
     tokio::pin!(output_and_end);
     tokio::select! {

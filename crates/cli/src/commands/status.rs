@@ -44,7 +44,8 @@ async fn show(args: &Status) -> anyhow::Result<(String, bool)> {
     let shown = match raw {
         Some(raw) => raw + "\n",
         None => {
-            let colour = std::io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|v| v.is_empty());
+            let colour =
+                std::io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|v| v.is_empty());
             text::render(&status, width(), colour)
         }
     };
