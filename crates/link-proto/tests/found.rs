@@ -281,3 +281,16 @@ fn f12_sessions_that_are_over_leave_the_queues_though_nothing_can_be_sent() {
 fn last_event(link: &mut Link) -> Option<Event> {
     std::iter::from_fn(|| link.poll_event()).last()
 }
+
+/// Finding 14: the goodbye of a side that had declared its peer dead did not say for how long it had been silent, so
+/// that after a loss of one direction only the other side's sessions could not tell.
+#[test]
+fn f14_a_goodbye_for_a_dead_peer_says_how_long_it_was_silent() {
+    let mut chain = Chain::new(1, |_, _| ());
+    let (_, far) = chain.open(b"");
+    chain.wires[1].cut();
+    chain.run_for(secs(20));
+    let (_, end) = chain.read_all(1, far);
+    let abort = end.unwrap().unwrap_err();
+    assert_eq!((abort.code, abort.silent_ms), (Code::CONN_LOST, Some(15_000)));
+}

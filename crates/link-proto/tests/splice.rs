@@ -8,7 +8,7 @@
 use std::time::Duration;
 
 use hopline_link_proto::testkit::{Chain, Held};
-use hopline_link_proto::{Abort, Code, Read, SendState, SessionId, SpliceEnd};
+use hopline_link_proto::{Abort, Code, Read, SendState, SessionId, SpliceEnd, Write};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Step {
@@ -209,4 +209,32 @@ fn every_order_of_the_four_halves_alone_is_clean() {
         }
     }
     assert_eq!(tried, 24 * 3);
+}
+
+/// What a forwarder holds when the abort comes goes on before it, as far as the next hop has granted credit, though
+/// more waits than a session's queue takes (WIRE-29, WIRE-45).
+#[test]
+fn what_came_before_an_abort_is_passed_on() {
+    let mut chain = Chain::new(2, |_, config| {
+        config.limits.first_window = 1 << 20;
+        config.limits.max_window = 1 << 20;
+    });
+    let (near, far) = chain.open(b"");
+    chain.wires[2].rate = Some(200_000);
+    chain.wires[2].depth = 10_000;
+    let all = vec![7; 400_000];
+    let mut written = 0;
+    while written < all.len() {
+        if let Ok(Write::Taken(n)) = chain.link(0).write(near, &all[written..]) {
+            written += n;
+        }
+        chain.run_for(Duration::from_millis(1));
+    }
+    let gone = chain.link(2).counters().data_out;
+    assert!(gone < 200_000, "most is still at the relay, but {gone} bytes have left it");
+    chain.link(0).abort(near, Abort::new(Code::TIMEOUT, ""));
+    chain.run_for(Duration::from_secs(10));
+    let (got, end) = chain.read_all(3, far);
+    assert_eq!(got.len(), all.len());
+    assert!(matches!(end, Some(Err(abort)) if abort.code == Code::TIMEOUT));
 }

@@ -53,7 +53,7 @@ impl Link {
                 Due::Suspect => self.events.push_back(Event::Suspect),
                 Due::Dead { silent } => {
                     let end = LinkEnd::DeadPeer { silent };
-                    self.out.goodbye = Some(Abort::new(Code::CONN_LOST, end.to_string()));
+                    self.out.goodbye = Some(end.abort());
                     self.go_down(end);
                     return;
                 }
