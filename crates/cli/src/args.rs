@@ -69,6 +69,9 @@ pub(crate) struct Relay {
     /// Status address, loopback HOST:PORT or unix:PATH [default: none]
     #[arg(long, value_name = "ADDR")]
     pub(crate) admin: Option<StatusAddress>,
+    /// How long open sessions may run on after SIGTERM [default: 10s]
+    #[arg(long, value_name = "DURATION", value_parser = hopline_config::parse_duration)]
+    pub(crate) drain: Option<Duration>,
     /// The relay's name, shown to its edges [default: this machine's host name]
     #[arg(long, value_name = "NAME")]
     pub(crate) name: Option<MachineName>,

@@ -13,7 +13,7 @@ use crate::log::{LogConfig, parse_log};
 use crate::name::ServiceName;
 use crate::section::{Field, Place, Section, join};
 use crate::yaml::{self, Value};
-use crate::{DEFAULT_HOLD, DEFAULT_OPEN_TIMEOUT, MAX_ENTRIES, MAX_LIST};
+use crate::{DEFAULT_DRAIN, DEFAULT_HOLD, DEFAULT_OPEN_TIMEOUT, MAX_ENTRIES, MAX_LIST};
 
 mod mapping;
 mod service;
@@ -24,7 +24,9 @@ pub use service::{Protocol, ServiceConfig};
 /// `open_timeout`: below it no relay far away could answer; above it no caller still waits.
 const OPEN_TIMEOUT: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(600));
 /// `hold`: none at all, up to the longest open timeout.
-const HOLD: (Duration, Duration) = (Duration::ZERO, Duration::from_secs(600));
+pub(crate) const HOLD: (Duration, Duration) = (Duration::ZERO, Duration::from_secs(600));
+/// `drain`: not at all, up to what a long transfer may want.
+pub(crate) const DRAIN: (Duration, Duration) = (Duration::ZERO, Duration::from_secs(24 * 3600));
 
 /// An edge's file, resolved.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -39,6 +41,8 @@ pub struct EdgeConfig {
     pub open_timeout: Duration,
     /// For how long opens wait for a path that may come back. Zero: not at all.
     pub hold: Duration,
+    /// How long open sessions may run on after SIGTERM.
+    pub drain: Duration,
     /// In the order of the file, at most 4,096, no name twice.
     pub services: Vec<ServiceConfig>,
     /// In the order of the file, at most 4,096, no name and no socket twice.
@@ -91,6 +95,7 @@ fn resolve(root: Field<'_>, env: &Env, report: &mut Report) -> Option<EdgeConfig
         keepalive: section.parse("keepalive", report).unwrap_or_default(),
         open_timeout,
         hold: section.duration("hold", HOLD, report).unwrap_or(DEFAULT_HOLD),
+        drain: section.duration("drain", DRAIN, report).unwrap_or(DEFAULT_DRAIN),
         services,
         connect: connect.into_iter().map(|(mapping, _)| mapping).collect(),
         log: parse_log(section.field("log"), report),

@@ -17,9 +17,6 @@ pub(crate) struct Pending {
 
 #[rustfmt::skip]
 pub(crate) static PENDING: &[Pending] = &[
-    Pending { place: Place::Edge, key: "drain", allowed: None, purpose: "how long open sessions may run on after SIGTERM" },
-    Pending { place: Place::Relay, key: "drain", allowed: None, purpose: "how long open sessions may run on after SIGTERM" },
-    Pending { place: Place::Relay, key: "hold", allowed: None, purpose: "holding opens for a lost agent" },
     Pending { place: Place::Service, key: "probe", allowed: None, purpose: "asking the server whether it lives" },
     Pending { place: Place::Mapping, key: "agents", allowed: None, purpose: "naming the machines that may serve it" },
     Pending { place: Place::Mapping, key: "new_agents", allowed: None, purpose: "accepting machines not met before" },
@@ -51,7 +48,7 @@ mod tests {
         for (place, key) in pending {
             assert!(list.contains(&format!("`{key}`")), "{place:?}: {key} is not listed as to come");
         }
-        assert_eq!(known.count(), 27);
+        assert_eq!(known.count(), 30);
     }
 
     #[test]

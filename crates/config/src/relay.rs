@@ -27,6 +27,10 @@ pub struct RelayFileConfig {
     pub admin: Option<StatusAddress>,
     /// For all links of this relay; `None` adopts what each edge asks for.
     pub keepalive: Option<Liveness>,
+    /// For how long the return of a lost agent is waited for.
+    pub hold: Option<Duration>,
+    /// How long open sessions may run on after SIGTERM; `--drain` goes before it.
+    pub drain: Option<Duration>,
     /// How long the relay waits for an agent's answer before it refuses with `timeout`; `None` for no bound of its own.
     pub answer_timeout: Option<Duration>,
     /// What is logged.
@@ -55,6 +59,8 @@ fn resolve(root: Field<'_>, report: &mut Report) -> Option<RelayFileConfig> {
         state: section.parse_with("state", report, parse_path),
         admin: section.parse("admin", report),
         keepalive: section.parse("keepalive", report),
+        hold: section.duration("hold", crate::edge::HOLD, report),
+        drain: section.duration("drain", crate::edge::DRAIN, report),
         answer_timeout: section.duration("answer_timeout", ANSWER_TIMEOUT, report),
         log: parse_log(section.field("log"), report),
     })

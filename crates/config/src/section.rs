@@ -31,9 +31,9 @@ impl Place {
     pub(crate) fn keys(self) -> &'static [&'static str] {
         match self {
             Self::Edge => {
-                &["relay", "status", "keepalive", "open_timeout", "hold", "services", "connect", "log"]
+                &["relay", "status", "keepalive", "open_timeout", "hold", "drain", "services", "connect", "log"]
             }
-            Self::Relay => &["listen", "state", "admin", "keepalive", "answer_timeout", "log"],
+            Self::Relay => &["listen", "state", "admin", "keepalive", "hold", "drain", "answer_timeout", "log"],
             Self::Service => &["grpc", "tcp", "allow"],
             Self::Target => &["tcp", "forward"],
             Self::Mapping => &["listen", "open_timeout", "inspect", "mode", "group", "expose"],

@@ -31,6 +31,7 @@ status: 127.0.0.1:7801
 keepalive: nat,timeout=40s
 open_timeout: 20s
 hold: 0s
+drain: 1m
 log: { format: json, level: debug }
 services:
   ledger: { grpc: { tcp: 50051 }, allow: [web-1, "batch-*"] }
@@ -51,6 +52,7 @@ fn a_full_file_resolves() {
     assert_eq!(config.status, Some(StatusAddress::Tcp { host: "127.0.0.1".to_owned(), port: 7801 }));
     assert_eq!(config.keepalive, "nat,timeout=40s".parse().unwrap());
     assert_eq!((config.open_timeout, config.hold), (Duration::from_secs(20), Duration::ZERO));
+    assert_eq!(config.drain, Duration::from_secs(60));
     assert_eq!(config.log, LogConfig { format: LogFormat::Json, level: LogLevel::Debug });
 
     let services: Vec<_> = config
@@ -97,9 +99,9 @@ fn notices_say_what_may_surprise() {
     assert_eq!(
         notices,
         [
-            "app.yaml:10:26: services.audit.grpc.tcp: only names the service's port: the agent dials \
+            "app.yaml:11:26: services.audit.grpc.tcp: only names the service's port: the agent dials \
              audit.internal:50052, as forward: says",
-            "app.yaml:17:21: connect.mail.listen: exposed: whoever reaches this address can dial the service",
+            "app.yaml:18:21: connect.mail.listen: exposed: whoever reaches this address can dial the service",
         ]
     );
     let other = "
@@ -127,6 +129,7 @@ fn defaults_are_filled_in() {
     assert_eq!((config.relay.len(), config.status, config.services.len()), (0, None, 0));
     assert_eq!(config.keepalive, Liveness::DEFAULT);
     assert_eq!((config.open_timeout, config.hold), (Duration::from_secs(10), Duration::from_secs(10)));
+    assert_eq!(config.drain, Duration::from_secs(10));
     assert_eq!(config.log, LogConfig { format: LogFormat::Text, level: LogLevel::Info });
     assert_eq!(config.connect[0].listen, Listen::Unix("/run/user/1000/hopline/ledger.sock".into()));
     assert_eq!(config.connect[0].open_timeout, Duration::from_secs(10));
@@ -140,6 +143,8 @@ state: /var/lib/hopline
 admin: unix:/run/hopline/admin.sock
 keepalive: fast
 answer_timeout: 3s
+hold: 4s
+drain: 5s
 log: { level: warn }
 ";
     let want = RelayFileConfig {
@@ -147,6 +152,8 @@ log: { level: warn }
         state: Some(PathBuf::from("/var/lib/hopline")),
         admin: Some(StatusAddress::Unix("/run/hopline/admin.sock".into())),
         keepalive: Some(Liveness::FAST),
+        hold: Some(Duration::from_secs(4)),
+        drain: Some(Duration::from_secs(5)),
         answer_timeout: Some(Duration::from_secs(3)),
         log: LogConfig { format: LogFormat::Text, level: LogLevel::Warn },
     };

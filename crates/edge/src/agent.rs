@@ -10,7 +10,7 @@ use hopline_route_proto::{self as route_proto, RoutingHeader, ServiceAd, Service
 use crate::fault::{LastFault, Sessions};
 use crate::forward::dial::{DialOptions, GRPC_USER_TIMEOUT, dial};
 use crate::local::LocalStream;
-use crate::pump::{Broken, Connection, pump};
+use crate::pump::{Broken, Connection, Inbound, pump};
 
 /// One published service and its figures.
 #[derive(Debug)]
@@ -108,7 +108,7 @@ impl Service {
         };
         let _open = self.sessions.begin();
         session.answer(Bytes::new());
-        match pump(stream, &session).await {
+        match pump(stream, Inbound::default(), &session).await {
             // An application that leaves is no fault of the service.
             Ok(()) => {}
             Err(Broken::Session(abort)) if abort.code == Code::PEER_RESET => {}

@@ -6,6 +6,7 @@ use std::time::Instant;
 
 use hopline_admin::status::{LastError, SessionCounts};
 use hopline_link::Abort;
+use tokio::sync::watch;
 
 /// The last fault of something.
 #[derive(Debug, Default)]
@@ -30,7 +31,7 @@ impl LastFault {
 /// Sessions now and in all.
 #[derive(Debug, Default)]
 pub(crate) struct Sessions {
-    open: AtomicU64,
+    open: watch::Sender<u64>,
     total: AtomicU64,
 }
 
@@ -40,18 +41,24 @@ pub(crate) struct OpenSession<'a>(&'a Sessions);
 
 impl Sessions {
     pub(crate) fn begin(&self) -> OpenSession<'_> {
-        self.open.fetch_add(1, Ordering::Relaxed);
+        self.open.send_modify(|open| *open += 1);
         self.total.fetch_add(1, Ordering::Relaxed);
         OpenSession(self)
     }
 
+    /// Waits until none is open.
+    pub(crate) async fn none_open(&self) {
+        // The sender lives in `self`.
+        drop(self.open.subscribe().wait_for(|open| *open == 0).await);
+    }
+
     pub(crate) fn status(&self) -> SessionCounts {
-        SessionCounts { open: self.open.load(Ordering::Relaxed), total: self.total.load(Ordering::Relaxed) }
+        SessionCounts { open: *self.open.borrow(), total: self.total.load(Ordering::Relaxed) }
     }
 }
 
 impl Drop for OpenSession<'_> {
     fn drop(&mut self) {
-        self.0.open.fetch_sub(1, Ordering::Relaxed);
+        self.0.open.send_modify(|open| *open -= 1);
     }
 }

@@ -16,6 +16,7 @@ mod backoff;
 mod fault;
 pub mod forward;
 pub mod local;
+mod opening;
 mod pump;
 mod sidecar;
 mod status;
@@ -38,6 +39,8 @@ use crate::agent::Agent;
 use crate::sidecar::Sidecar;
 use crate::uplinks::Uplinks;
 
+/// How long the cut at a drain's deadline may take to be counted.
+const CUT: Duration = Duration::from_millis(100);
 /// How long goodbyes may take when the edge stops.
 const GOODBYE: Duration = Duration::from_secs(1);
 
@@ -84,6 +87,7 @@ pub enum StartError {
 pub struct Edge {
     uplinks: Arc<Uplinks>,
     sidecar: Arc<Sidecar>,
+    agent: Arc<Agent>,
     status: Option<Address>,
     stop: watch::Sender<bool>,
     tasks: JoinSet<()>,
@@ -116,14 +120,14 @@ impl Edge {
         }
         let local = status.as_ref().map(|server| server.local_addr().clone());
         if let Some(server) = status {
-            let source = status::Source::new(Arc::clone(&uplinks), Arc::clone(&sidecar), agent);
+            let source = status::Source::new(Arc::clone(&uplinks), Arc::clone(&sidecar), Arc::clone(&agent));
             let mut stopped = stopped;
             tasks.spawn(async move {
                 // The sender lives as long as the edge: an error means that it is gone.
                 server.serve(source, async move { drop(stopped.wait_for(|stop| *stop).await) }).await;
             });
         }
-        Ok(Self { uplinks, sidecar, status: local, stop, tasks })
+        Ok(Self { uplinks, sidecar, agent, status: local, stop, tasks })
     }
 
     /// The status address, with the real port.
@@ -151,6 +155,26 @@ impl Edge {
     /// How it ended, unless clean.
     pub async fn connect(&self, service: &str, stream: LocalStream) -> Result<(), hopline_link::Abort> {
         self.sidecar.carry(service, stream, &self.uplinks).await
+    }
+
+    /// Takes no new sessions from now on: the relays are told, sockets close, and what is open keeps its bytes until
+    /// `deadline`, when it ends with `drain_deadline`. Resolves when no session is left, at the latest at the deadline;
+    /// then call [`Edge::shutdown`]. Cancel safe: the drain goes on.
+    pub async fn drain(&self, deadline: Duration) {
+        tracing::info!(?deadline, "draining");
+        self.uplinks.begin_drain(deadline);
+        let quiet = async {
+            for mapping in self.sidecar.mappings() {
+                mapping.sessions.none_open().await;
+            }
+            for service in self.agent.services() {
+                service.sessions.none_open().await;
+            }
+        };
+        // A moment more, so that the cut comes from the links, with its reason.
+        if tokio::time::timeout(deadline + CUT, quiet).await.is_err() {
+            tracing::warn!("some sessions did not end with the drain");
+        }
     }
 
     /// Stops: sockets close, each session ends with `shutdown` at both its ends, links say goodbye.

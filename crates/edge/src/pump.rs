@@ -24,6 +24,12 @@ pub(crate) enum Broken {
     Local(String),
 }
 
+impl Broken {
+    pub(crate) fn went_away() -> Self {
+        Self::Local("the connection was closed by its owner".to_owned())
+    }
+}
+
 /// A connection that is reset if it is dropped before it was carried to its end: a cut must not look like a close.
 #[derive(Debug)]
 pub(crate) struct Connection(Option<LocalStream>);
@@ -51,11 +57,56 @@ impl Drop for Connection {
     }
 }
 
+/// The direction from the connection to the session: what is left of it.
+#[derive(Debug, Default)]
+pub(crate) struct Inbound {
+    buffer: BytesMut,
+    ended: bool,
+}
+
+impl Inbound {
+    /// The connection has ended this direction.
+    pub(crate) fn is_ended(&self) -> bool {
+        self.ended
+    }
+
+    /// The next bytes of the connection, as soon as the session takes some; `None` is its end. Cancel safe: what
+    /// was read is returned at once.
+    pub(crate) async fn next(&mut self, local: &LocalStream, session: &Session) -> Result<Option<Bytes>, Broken> {
+        tokio::select! {
+            biased;
+            ready = session.writable() => ready.map_err(Broken::Session)?,
+            // Nobody reads the connection while the session is full: a reset must be seen all the same.
+            () = gone(local) => return Err(Broken::went_away()),
+        }
+        match read(local, &mut self.buffer).await {
+            Ok(Some(bytes)) => Ok(Some(bytes)),
+            Ok(None) if end_of_stream(local) == StreamEnd::Gone => Err(Broken::went_away()),
+            Ok(None) => {
+                self.ended = true;
+                Ok(None)
+            }
+            Err(error) => Err(Broken::Local(error.to_string())),
+        }
+    }
+
+    /// Carries everything up to the connection's end.
+    async fn run(&mut self, local: &LocalStream, session: &Session) -> Result<(), Broken> {
+        while !self.ended {
+            match self.next(local, session).await? {
+                Some(bytes) => session.write_bytes(bytes).await.map_err(Broken::Session)?,
+                None => session.end(),
+            }
+        }
+        Ok(())
+    }
+}
+
 /// Carries bytes until both directions have ended, or until one side breaks. Afterwards the connection is closed:
 /// by an ordinary close if all was clean, else by a reset.
-pub(crate) async fn pump(connection: Connection, session: &Session) -> Result<(), Broken> {
+pub(crate) async fn pump(connection: Connection, inbound: Inbound, session: &Session) -> Result<(), Broken> {
     let Some(local) = connection.stream() else { return Ok(()) };
-    let result = both_ways(local, session).await;
+    let result = both_ways(local, inbound, session).await;
     match &result {
         Ok(()) => connection.close(),
         Err(Broken::Session(_)) => {}
@@ -64,8 +115,8 @@ pub(crate) async fn pump(connection: Connection, session: &Session) -> Result<()
     result
 }
 
-async fn both_ways(local: &LocalStream, session: &Session) -> Result<(), Broken> {
-    let mut forth = pin!(local_to_session(local, session));
+async fn both_ways(local: &LocalStream, mut inbound: Inbound, session: &Session) -> Result<(), Broken> {
+    let mut forth = pin!(inbound.run(local, session));
     let mut back = pin!(session_to_local(session, local));
     tokio::select! {
         ended = &mut forth => {
@@ -73,7 +124,7 @@ async fn both_ways(local: &LocalStream, session: &Session) -> Result<(), Broken>
             tokio::select! {
                 ended = back => ended,
                 // Nobody reads the connection any more: that its owner has left must be seen all the same.
-                () = gone(local) => Err(went_away()),
+                () = gone(local) => Err(Broken::went_away()),
             }
         }
         ended = &mut back => {
@@ -81,31 +132,6 @@ async fn both_ways(local: &LocalStream, session: &Session) -> Result<(), Broken>
             forth.await
         }
     }
-}
-
-/// Until the connection's end.
-async fn local_to_session(local: &LocalStream, session: &Session) -> Result<(), Broken> {
-    let mut buffer = BytesMut::new();
-    loop {
-        tokio::select! {
-            biased;
-            ready = session.writable() => ready.map_err(Broken::Session)?,
-            // Nobody reads the connection while the session is full: a reset must be seen all the same.
-            () = gone(local) => return Err(went_away()),
-        }
-        match read(local, &mut buffer).await {
-            Ok(Some(bytes)) => session.write_bytes(bytes).await.map_err(Broken::Session)?,
-            Ok(None) if end_of_stream(local) == StreamEnd::Gone => return Err(went_away()),
-            Ok(None) => break,
-            Err(error) => return Err(Broken::Local(error.to_string())),
-        }
-    }
-    session.end();
-    Ok(())
-}
-
-fn went_away() -> Broken {
-    Broken::Local("the connection was closed by its owner".to_owned())
 }
 
 async fn read(local: &LocalStream, buffer: &mut BytesMut) -> io::Result<Option<Bytes>> {

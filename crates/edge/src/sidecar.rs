@@ -5,13 +5,13 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use hopline_config::{EdgeConfig, Listen, MappingConfig};
-use hopline_link::{Abort, Code, Mux, OpenError, Session};
-use hopline_route_proto::{Name, RoutingHeader, SessionId};
+use hopline_link::{Abort, Code};
 use tokio::task::JoinSet;
 
 use crate::StartError;
 use crate::fault::{LastFault, Sessions};
-use crate::local::{BindError, ListenSpec, ListenerHealth, LocalListener, LocalStream, gone};
+use crate::local::{BindError, ListenSpec, ListenerHealth, LocalListener, LocalStream};
+use crate::opening::Opening;
 use crate::pump::{Broken, Connection, pump};
 use crate::uplinks::Uplinks;
 
@@ -153,7 +153,7 @@ fn gid(mapping: &str, group: &str) -> Result<u32, StartError> {
     found.ok_or_else(missing)
 }
 
-/// Accepts a mapping's connections until the task is ended.
+/// Accepts a mapping's connections until the edge is on its way out; those that are open then run on.
 pub(crate) async fn serve(sidecar: Arc<Sidecar>, bound: Bound, uplinks: Arc<Uplinks>) {
     // Keeps the other mappings' figures alive for as long as any socket is.
     let _sidecar = sidecar;
@@ -163,8 +163,12 @@ pub(crate) async fn serve(sidecar: Arc<Sidecar>, bound: Bound, uplinks: Arc<Upli
         None => bind_later(&mapping, &spec).await,
     };
     let mut tasks = JoinSet::new();
+    let mut leaving = uplinks.leaving();
     loop {
-        let stream = listener.accept().await;
+        let stream = tokio::select! {
+            stream = listener.accept() => stream,
+            _ = leaving.wait_for(Option::is_some) => break,
+        };
         let (mapping, uplinks) = (Arc::clone(&mapping), Arc::clone(&uplinks));
         tasks.spawn(async move {
             // The application learns it from its connection, people from the status.
@@ -172,6 +176,8 @@ pub(crate) async fn serve(sidecar: Arc<Sidecar>, bound: Bound, uplinks: Arc<Upli
         });
         while tasks.try_join_next().is_some() {}
     }
+    drop(listener);
+    while tasks.join_next().await.is_some() {}
 }
 
 async fn bind_later(mapping: &Mapping, spec: &ListenSpec) -> LocalListener {
@@ -194,18 +200,13 @@ impl Mapping {
         let deadline = Instant::now() + self.config.open_timeout;
         let connection = Connection::new(stream);
         let Some(stream) = connection.stream() else { return Ok(()) };
-        let session = tokio::select! {
-            biased;
-            session = self.open(uplinks, deadline) => session,
-            // An application that gives up while its open is held leaves nothing behind.
-            () = gone(stream) => {
-                connection.close();
-                return Ok(());
-            }
-        };
-        let result = match session {
-            Ok(session) => pump_answered(connection, &session, deadline).await,
+        let opened = match Opening::new(uplinks, stream, self.config.service.as_str(), deadline) {
+            Ok(opening) => opening.run().await,
             Err(abort) => Err(Broken::Session(abort)),
+        };
+        let result = match opened {
+            Ok((session, inbound)) => pump(connection, inbound, &session).await,
+            Err(broken) => Err(broken),
         };
         match result {
             // An application that resets its own connection has no fault to be told of.
@@ -216,42 +217,4 @@ impl Mapping {
             }
         }
     }
-
-    /// Opens a session on the best link. Nothing has gone out on a link that refuses at once, so another may be
-    /// tried.
-    async fn open(&self, uplinks: &Uplinks, deadline: Instant) -> Result<Session, Abort> {
-        let service = Name::new(self.config.service.as_str())
-            .map_err(|error| Abort::new(Code::INTERNAL, error.to_string()))?;
-        let header = RoutingHeader::session(service, SessionId::new(rand::random())).encode();
-        loop {
-            let mux: Mux = uplinks.wait(deadline).await?;
-            match mux.open(header.clone()) {
-                Ok(session) => return Ok(session),
-                Err(OpenError::Down(_) | OpenError::NotUp | OpenError::Draining) => {
-                    tokio::task::yield_now().await
-                }
-                Err(error @ (OpenError::TooManySessions(_) | OpenError::Exhausted)) => {
-                    return Err(Abort::new(Code::OVERLOAD, error.to_string()));
-                }
-                Err(error @ OpenError::Header { .. }) => {
-                    return Err(Abort::new(Code::INTERNAL, error.to_string()));
-                }
-            }
-        }
-    }
-}
-
-/// Carries bytes from the first moment, and gives up if no answer comes in time.
-async fn pump_answered(connection: Connection, session: &Session, deadline: Instant) -> Result<(), Broken> {
-    let mut pump = std::pin::pin!(pump(connection, session));
-    let answered = tokio::time::timeout_at(deadline.into(), session.answered());
-    tokio::select! {
-        biased;
-        answered = answered => if answered.is_err() {
-            // The pump reads it, and resets the connection.
-            session.abort(Code::TIMEOUT, "no answer within the open timeout");
-        },
-        done = &mut pump => return done,
-    }
-    pump.await
 }

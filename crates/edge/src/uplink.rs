@@ -7,9 +7,10 @@ use bytes::Bytes;
 use hopline_identity::{relay_name, relay_server_name};
 use hopline_link::{Abort, Code, Config, LinkEnd, Mux, Session, Side, tune_tcp};
 use hopline_route_proto::{
-    Announce, ControlDecoder, ControlMessage as _, EdgeToRelay, RelayToEdge, RoutingHeader,
+    Announce, ControlDecoder, ControlMessage as _, EdgeToRelay, Leaving, RelayToEdge, RoutingHeader,
 };
 use tokio::net::TcpStream;
+use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
@@ -161,7 +162,20 @@ async fn speak_control(uplinks: &Uplinks, uplink: &Uplink, agent: &Agent, contro
         return false;
     }
     let mut decoder = ControlDecoder::new();
-    while let Ok(Some(bytes)) = control.read_bytes().await {
+    let mut leaving = uplinks.leaving();
+    let mut told = false;
+    loop {
+        let read = tokio::select! {
+            read = control.read_bytes() => read,
+            deadline = wait_leaving(&mut leaving), if !told => {
+                told = true;
+                if !say(&control, &EdgeToRelay::Leaving(Leaving { deadline_ms: deadline })).await {
+                    return false;
+                }
+                continue;
+            }
+        };
+        let Ok(Some(bytes)) = read else { return false };
         decoder.handle_data(&bytes);
         loop {
             match decoder.poll_message() {
@@ -194,20 +208,34 @@ async fn speak_control(uplinks: &Uplinks, uplink: &Uplink, agent: &Agent, contro
             }
         }
     }
-    false
+}
+
+/// Waits until this edge is on its way out: within how many milliseconds.
+async fn wait_leaving(leaving: &mut watch::Receiver<Option<Duration>>) -> u64 {
+    let deadline = leaving.wait_for(Option::is_some).await.map(|deadline| deadline.unwrap_or_default());
+    match deadline {
+        Ok(deadline) => u64::try_from(deadline.as_millis()).unwrap_or(u64::MAX),
+        // The edge is gone, and this task with it in a moment.
+        Err(_) => std::future::pending().await,
+    }
 }
 
 async fn announce(uplinks: &Uplinks, agent: &Agent, control: &Session) -> bool {
-    let message = EdgeToRelay::Announce(Announce {
+    say(control, &EdgeToRelay::Announce(Announce {
         revision: 1,
         instance: Bytes::copy_from_slice(uplinks.instance.as_bytes()),
         version: env!("CARGO_PKG_VERSION").to_owned(),
         services: agent.ads(),
-    });
+    }))
+    .await
+}
+
+/// False if the link is over, or the message can't be sent.
+async fn say(control: &Session, message: &EdgeToRelay) -> bool {
     match message.to_frame() {
         Ok(frame) => control.write_bytes(frame).await.is_ok(),
         Err(error) => {
-            tracing::error!(%error, "the services can't be announced");
+            tracing::error!(%error, "the relay can't be told");
             false
         }
     }

@@ -55,6 +55,7 @@ pub(crate) struct Uplinks {
     pub(crate) liveness: Liveness,
     pub(crate) started: Instant,
     hold: Duration,
+    leaving: watch::Sender<Option<Duration>>,
     /// Counts changes; the value is since when no link has been up.
     changed: watch::Sender<Option<Instant>>,
 }
@@ -72,6 +73,7 @@ impl Uplinks {
             liveness: config.keepalive,
             started: now,
             hold: config.hold,
+            leaving: watch::Sender::new(None),
             changed: watch::Sender::new(Some(now)),
         }
     }
@@ -157,6 +159,22 @@ impl Uplinks {
             let state = uplink.lock();
             state.mux.is_some() && state.announced
         })
+    }
+
+    /// Tells the relays that this edge is on its way out, and takes no sessions from them any more.
+    pub(crate) fn begin_drain(&self, deadline: Duration) {
+        self.leaving.send_replace(Some(deadline));
+        for uplink in &self.all {
+            let mux = uplink.lock().mux.clone();
+            if let Some(mux) = mux {
+                mux.drain(deadline);
+            }
+        }
+    }
+
+    /// Changes when this edge is on its way out: then it says within what time.
+    pub(crate) fn leaving(&self) -> watch::Receiver<Option<Duration>> {
+        self.leaving.subscribe()
     }
 
     /// Says goodbye on every link, and returns them.

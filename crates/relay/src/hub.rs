@@ -2,13 +2,13 @@
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use hopline_identity::RelayState;
 use hopline_link::{Code, Limits, LinkEnd as MuxEnd, Liveness, Mux};
-use hopline_route_proto::{Name, RelayToEdge};
+use hopline_route_proto::{Draining, Name, RelayToEdge};
 use tokio::sync::{Notify, mpsc, oneshot};
 
 use crate::RelayConfig;
@@ -60,6 +60,10 @@ pub(crate) struct Hub {
     pub(crate) limits: Limits,
     pub(crate) answer_timeout: Option<Duration>,
     pub(crate) started: Instant,
+    /// Set once the relay is on its way out.
+    pub(crate) draining: AtomicBool,
+    /// The last session has ended, or may have.
+    pub(crate) quiet: Notify,
     /// The router's next deadline may have changed.
     pub(crate) reschedule: Notify,
     state: Mutex<State>,
@@ -79,6 +83,8 @@ impl Hub {
             limits: config.limits,
             answer_timeout: config.answer_timeout,
             started: now,
+            draining: AtomicBool::new(false),
+            quiet: Notify::new(),
             reschedule: Notify::new(),
             state: Mutex::new(State {
                 router,
@@ -147,6 +153,42 @@ impl Hub {
 
     pub(crate) fn control_channel() -> (mpsc::Sender<RelayToEdge>, mpsc::Receiver<RelayToEdge>) {
         mpsc::channel(CONTROL_QUEUE)
+    }
+
+    pub(crate) fn is_draining(&self) -> bool {
+        self.draining.load(Ordering::Acquire)
+    }
+
+    /// From now on no session is taken. Edges are told, held opens are sent elsewhere, open sessions run on until
+    /// `deadline`.
+    pub(crate) fn begin_drain(&self, deadline: Duration) {
+        if self.draining.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        let deadline_ms = u64::try_from(deadline.as_millis()).unwrap_or(u64::MAX);
+        let (links, held) = self.with(|state| {
+            let links: Vec<_> = state.links.iter().map(|(id, link)| (*id, link.mux.clone())).collect();
+            (links, std::mem::take(&mut state.held))
+        });
+        for (id, mux) in links {
+            self.tell(id, RelayToEdge::Draining(Draining { deadline_ms }));
+            mux.drain(deadline);
+        }
+        for waiting in held.into_values() {
+            // A task that has given up meanwhile needs no waking.
+            let _ = waiting.send(());
+        }
+    }
+
+    /// Waits until no session is open.
+    pub(crate) async fn wait_quiet(&self) {
+        loop {
+            let changed = self.quiet.notified();
+            if self.peek(|state| state.opens.sessions_open == 0) {
+                return;
+            }
+            changed.await;
+        }
     }
 
     /// All links, for their goodbye.

@@ -31,6 +31,8 @@ use tokio::task::JoinSet;
 
 use crate::hub::Hub;
 
+/// How long the cut at a drain's deadline may take to be counted.
+const CUT: Duration = Duration::from_millis(100);
 /// How long links get to say goodbye when the relay stops.
 const GOODBYE: Duration = Duration::from_secs(1);
 
@@ -118,16 +120,13 @@ impl Relay {
         let hub = Arc::new(Hub::new(state, &config));
         let (stop, stopped) = watch::channel(false);
         let mut tasks = JoinSet::new();
-        tasks.spawn(listen::run(Arc::clone(&hub), listener));
+        tasks.spawn(listen::run(Arc::clone(&hub), listener, stopped.clone()));
         tasks.spawn(routing::keep_time(Arc::clone(&hub)));
         let admin = server.as_ref().map(|server| server.local_addr().clone());
         if let Some(server) = server {
             let source = status::Source(Arc::clone(&hub));
-            let mut stopped = stopped;
-            tasks.spawn(async move {
-                // The sender lives as long as the relay: an error means that it is gone.
-                server.serve(source, async move { drop(stopped.wait_for(|stop| *stop).await) }).await;
-            });
+            // It is served until the very end: a drain is to be seen.
+            tasks.spawn(server.serve(source, std::future::pending()));
         }
         tracing::info!(listen = %local_addr, name = %config.name, state = %config.state.display(), "relay listens");
         Ok(Self { hub, local_addr, admin, stop, tasks })
@@ -143,6 +142,20 @@ impl Relay {
     #[must_use]
     pub fn admin_addr(&self) -> Option<&Address> {
         self.admin.as_ref()
+    }
+
+    /// Takes no new sessions and no new links from now on: edges are told, opens that wait are refused with
+    /// `draining`, and what is open keeps its bytes until `deadline`, when it ends with `drain_deadline`. Resolves
+    /// when no session is left, at the latest at the deadline; then call [`Relay::shutdown`]. Cancel safe: the drain
+    /// goes on.
+    pub async fn drain(&self, deadline: Duration) {
+        tracing::info!(?deadline, "draining");
+        self.stop.send_replace(true);
+        self.hub.begin_drain(deadline);
+        // A moment more, so that the cut comes from the links, with its reason.
+        if tokio::time::timeout(deadline + CUT, self.hub.wait_quiet()).await.is_err() {
+            tracing::warn!("some sessions did not end with the drain");
+        }
     }
 
     /// Says goodbye on every link, so that each session ends with `shutdown` at both its ends, and stops.

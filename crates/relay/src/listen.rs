@@ -8,7 +8,7 @@ use hopline_identity::{ALPN_JOIN, ALPN_LINK, serve_join};
 use hopline_link::{Code, Config, Mux, Side, tune_tcp};
 use hopline_route_proto::{Glob, Name};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinSet;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
@@ -26,8 +26,8 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// Least time between two lines of log about failing accepts.
 const ACCEPT_LOG_EVERY: Duration = Duration::from_secs(5);
 
-/// Accepts carriers until the task is ended.
-pub(crate) async fn run(hub: Arc<Hub>, listener: TcpListener) {
+/// Accepts carriers until `closing` turns true; the links live on until the task is ended.
+pub(crate) async fn run(hub: Arc<Hub>, listener: TcpListener, mut closing: watch::Receiver<bool>) {
     let acceptor = TlsAcceptor::from(hub.identity.server_config());
     let room = Arc::new(Semaphore::new(HANDSHAKES));
     let mut tasks = JoinSet::new();
@@ -35,7 +35,11 @@ pub(crate) async fn run(hub: Arc<Hub>, listener: TcpListener) {
     loop {
         // The semaphore is never closed.
         let Ok(place) = Arc::clone(&room).acquire_owned().await else { return };
-        match listener.accept().await {
+        let accepted = tokio::select! {
+            accepted = listener.accept() => accepted,
+            _ = closing.wait_for(|closing| *closing) => break,
+        };
+        match accepted {
             Ok((stream, address)) => {
                 let (hub, acceptor) = (Arc::clone(&hub), acceptor.clone());
                 tasks.spawn(async move {
@@ -58,6 +62,9 @@ pub(crate) async fn run(hub: Arc<Hub>, listener: TcpListener) {
         }
         while tasks.try_join_next().is_some() {}
     }
+    // The address is free for the next process at once.
+    drop(listener);
+    while tasks.join_next().await.is_some() {}
 }
 
 async fn handshake(stream: TcpStream, acceptor: &TlsAcceptor) -> std::io::Result<TlsStream<TcpStream>> {

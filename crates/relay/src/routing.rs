@@ -64,6 +64,16 @@ fn decide(
 ) -> Routed {
     for _ in 0..ATTEMPTS {
         let now = Instant::now();
+        if hub.is_draining() {
+            hub.with(|state| {
+                state.opens.refuse(Code::DRAINING);
+                if let Some(id) = held.take() {
+                    state.router.hold_ended(id);
+                }
+            });
+            session.abort(Code::DRAINING, "the relay is on its way out");
+            return Routed::Refused;
+        }
         let decided = hub.with(|state| {
             let route = match held.take() {
                 Some(id) => state.router.route_held(id, header, now),
@@ -157,6 +167,7 @@ fn count(hub: &Hub, to: LinkId, end: &SpliceEnd, answered: bool) {
             SpliceEnd::Aborted(_) | SpliceEnd::Clean => state.opens.accepted += 1,
         }
     });
+    hub.quiet.notify_one();
 }
 
 /// Tells the router the time when it wants to know it.

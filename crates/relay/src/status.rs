@@ -36,7 +36,7 @@ impl hopline_admin::Source for Source {
                 name: hub.name.clone(),
                 version: env!("CARGO_PKG_VERSION").to_owned(),
                 uptime_s: seconds(hub.started.elapsed()),
-                state: RelayState::Up,
+                state: if hub.is_draining() { RelayState::Draining } else { RelayState::Up },
                 links: links.iter().filter_map(|l| Some(link_status(l, state.links.get(&l.link)?))).collect(),
                 services: services
                     .iter()
@@ -63,7 +63,7 @@ impl hopline_admin::Source for Source {
     }
 
     fn ready(&self) -> Result<(), String> {
-        Ok(())
+        if self.0.is_draining() { Err("the relay is on its way out".to_owned()) } else { Ok(()) }
     }
 }
 

@@ -37,7 +37,7 @@ pub(crate) async fn run(args: Dial) -> anyhow::Result<ExitCode> {
                     ExitCode::FAILURE
                 }
             },
-            () = stop.wait() => ExitCode::FAILURE,
+            _ = stop.wait() => ExitCode::FAILURE,
         }
     } else {
         if let Some(listens) = edge.listens(&service) {

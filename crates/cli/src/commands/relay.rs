@@ -9,7 +9,7 @@ use hopline_relay::{Relay, RelayConfig};
 
 use crate::args;
 use crate::commands::up::env;
-use crate::signals::Stop;
+use crate::signals::{How, Stop};
 use crate::{files, logging};
 
 pub(crate) async fn run(args: args::Relay) -> anyhow::Result<ExitCode> {
@@ -41,12 +41,19 @@ pub(crate) async fn run(args: args::Relay) -> anyhow::Result<ExitCode> {
     };
     config.liveness = file.keepalive;
     config.answer_timeout = file.answer_timeout;
+    config.hold = file.hold.unwrap_or(config.hold);
+    let drain = args.drain.or(file.drain).unwrap_or(hopline_config::DEFAULT_DRAIN);
     let mut stop = Stop::listen()?;
     let relay = Relay::start(config).await.context("can't start")?;
     if let Some(address) = relay.admin_addr() {
         tracing::info!(%address, "status address open");
     }
-    stop.wait().await;
+    if stop.wait().await == How::Drain {
+        tokio::select! {
+            () = relay.drain(drain) => {}
+            _ = stop.wait() => tracing::info!("a second signal: no more waiting"),
+        }
+    }
     tracing::info!("stopping");
     relay.shutdown().await;
     Ok(ExitCode::SUCCESS)

@@ -32,7 +32,7 @@ pub(crate) async fn run(args: Status) -> anyhow::Result<ExitCode> {
         files::say(&shown)?;
         tokio::select! {
             () = tokio::time::sleep(Duration::from_secs(1)) => {}
-            () = stop.wait() => return Ok(ExitCode::SUCCESS),
+            _ = stop.wait() => return Ok(ExitCode::SUCCESS),
         }
     }
 }

@@ -9,7 +9,7 @@ use hopline_edge::Edge;
 use hopline_identity::Machine;
 
 use crate::args::Up;
-use crate::signals::Stop;
+use crate::signals::{How, Stop};
 use crate::{files, logging};
 
 /// Reads an edge's file.
@@ -48,11 +48,17 @@ pub(crate) async fn run(args: Up) -> anyhow::Result<ExitCode> {
         version = env!("CARGO_PKG_VERSION"),
         "edge starts"
     );
+    let drain = checked.config.drain;
     let edge = Edge::start(checked.config, machine).await.context("can't start")?;
     if let Some(address) = edge.status_addr() {
         tracing::info!(%address, "status address open");
     }
-    stop.wait().await;
+    if stop.wait().await == How::Drain {
+        tokio::select! {
+            () = edge.drain(drain) => {}
+            _ = stop.wait() => tracing::info!("a second signal: no more waiting"),
+        }
+    }
     tracing::info!("stopping");
     edge.shutdown().await;
     Ok(ExitCode::SUCCESS)

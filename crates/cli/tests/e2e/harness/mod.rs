@@ -1,0 +1,28 @@
+//! Starts processes of the binary, waits for what they say, and takes them down again.
+
+mod conn;
+mod process;
+mod world;
+
+use std::time::{Duration, Instant};
+
+pub(crate) use conn::{Conn, Ended, pattern};
+pub(crate) use process::{Process, hopline, run};
+pub(crate) use world::{Kind, Slot, World, WorldOptions, shared};
+
+/// For whatever must happen, and for which no promise names a shorter time.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
+/// Between two looks at something that changes by itself.
+const POLL: Duration = Duration::from_millis(5);
+
+/// Waits until `look` finds something.
+pub(crate) fn until<T>(what: &str, limit: Duration, mut look: impl FnMut() -> Option<T>) -> T {
+    let began = Instant::now();
+    loop {
+        if let Some(found) = look() {
+            return found;
+        }
+        assert!(began.elapsed() < limit, "{what}: not within {limit:?}");
+        std::thread::sleep(POLL);
+    }
+}

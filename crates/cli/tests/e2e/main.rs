@@ -1,0 +1,16 @@
+//! The real binary, end to end: relay, agent and sidecar are processes of their own, the applications and servers
+//! at their ends are sockets of this test. Names like F14 are rows of the field reports that a test covers, P and I
+//! the promises and invariants of the design.
+
+#![expect(clippy::unwrap_used, reason = "a helper of a test fails as the test itself does")]
+
+mod cli;
+mod ends;
+mod garbage;
+mod goodbyes;
+mod grpc;
+mod harness;
+mod load;
+mod refusals;
+mod resets;
+mod secrets;
