@@ -7,9 +7,12 @@ use hopline_config::{EdgeConfig, Endpoint};
 use hopline_identity::Machine;
 use hopline_link::{Abort, Code, Liveness, Mux};
 use hopline_route_proto::InstanceId;
-use tokio::sync::watch;
+use tokio::sync::{Semaphore, watch};
 
 use crate::fault::LastFault;
+
+/// Opens that may wait for a link at once (P7): applications that connect while nothing can be reached.
+const MAX_HELD: usize = 4_096;
 
 /// One relay, and the link to it when there is one.
 #[derive(Debug)]
@@ -55,6 +58,7 @@ pub(crate) struct Uplinks {
     pub(crate) liveness: Liveness,
     pub(crate) started: Instant,
     hold: Duration,
+    held: Arc<Semaphore>,
     leaving: watch::Sender<Option<Duration>>,
     /// Counts changes; the value is since when no link has been up.
     changed: watch::Sender<Option<Instant>>,
@@ -73,6 +77,7 @@ impl Uplinks {
             liveness: config.keepalive,
             started: now,
             hold: config.hold,
+            held: Arc::new(Semaphore::new(MAX_HELD)),
             leaving: watch::Sender::new(None),
             changed: watch::Sender::new(Some(now)),
         }
@@ -116,10 +121,17 @@ impl Uplinks {
     /// `timeout` when the deadline came first, `conn_lost` when no link is expected back.
     pub(crate) async fn wait(&self, deadline: Instant) -> Result<Mux, Abort> {
         let mut changed = self.changed.subscribe();
+        // Counted only once it has to wait.
+        let mut held = None;
         loop {
             let away = *changed.borrow_and_update();
             if let Some(mux) = self.best() {
                 return Ok(mux);
+            }
+            if held.is_none() {
+                held = Some(Arc::clone(&self.held).try_acquire_owned().map_err(|_| {
+                    Abort::new(Code::OVERLOAD, format!("{MAX_HELD} opens wait for a link already"))
+                })?);
             }
             // Up but unusable counts as just gone: its end will be noticed.
             let expected = away.unwrap_or_else(Instant::now) + self.hold;

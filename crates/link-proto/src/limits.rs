@@ -8,8 +8,9 @@ pub struct Limits {
     /// Sessions that the peer may have open at once. Default 4,096. Guards against a peer that only opens.
     /// One more is refused with `overload`.
     pub sessions: u32,
-    /// Opens of the peer that wait for their answer at once. Default 1,024: each may hold early data and a dial
-    /// further on. One more is refused with `overload`.
+    /// Opens of the peer that wait for their answer at once. Default 4,096, as many as there may be sessions: after
+    /// an outage all that were held come in one moment. Each may hold early data and a dial further on. One more
+    /// is refused with `overload`.
     pub unanswered_opens: u32,
     /// Bytes of an open's or answer's opaque header. Default 4,096. A longer one ends the link.
     pub header_bytes: u32,
@@ -33,7 +34,7 @@ impl Default for Limits {
     fn default() -> Self {
         Self {
             sessions: 4_096,
-            unanswered_opens: 1_024,
+            unanswered_opens: 4_096,
             header_bytes: 4_096,
             message_bytes: MAX_MESSAGE as u32,
             early_credit: 16 << 10,
