@@ -12,11 +12,20 @@ pub(crate) enum How {
     Now,
 }
 
-/// SIGTERM and SIGINT, listened to from now on.
+/// What a signal asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Next {
+    Stop(How),
+    /// SIGHUP: read the config file again.
+    Reload,
+}
+
+/// SIGTERM, SIGINT and SIGHUP, listened to from now on.
 #[derive(Debug)]
 pub(crate) struct Stop {
     terminate: Signal,
     interrupt: Signal,
+    hangup: Signal,
 }
 
 impl Stop {
@@ -24,10 +33,20 @@ impl Stop {
         Ok(Self {
             terminate: signal(SignalKind::terminate()).context("listening for SIGTERM")?,
             interrupt: signal(SignalKind::interrupt()).context("listening for SIGINT")?,
+            hangup: signal(SignalKind::hangup()).context("listening for SIGHUP")?,
         })
     }
 
-    /// Waits for the next of them. Cancel safe.
+    /// Waits for the next of SIGTERM, SIGINT and SIGHUP. Cancel safe.
+    pub(crate) async fn next(&mut self) -> Next {
+        tokio::select! {
+            _ = self.terminate.recv() => Next::Stop(How::Drain),
+            _ = self.interrupt.recv() => Next::Stop(How::Now),
+            _ = self.hangup.recv() => Next::Reload,
+        }
+    }
+
+    /// Waits for the next of SIGTERM and SIGINT. Cancel safe.
     pub(crate) async fn wait(&mut self) -> How {
         tokio::select! {
             _ = self.terminate.recv() => How::Drain,

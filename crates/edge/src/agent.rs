@@ -1,11 +1,14 @@
 //! The agent: dials the real server for each session that arrives.
 
 use std::collections::BTreeMap;
+use std::sync::{Arc, PoisonError, RwLock};
 
 use bytes::Bytes;
-use hopline_config::{EdgeConfig, Protocol, ServiceConfig};
+use hopline_config::{Protocol, ServiceConfig};
 use hopline_link::{Abort, Code, Session};
 use hopline_route_proto::{self as route_proto, RoutingHeader, ServiceAd, ServiceState};
+
+use tokio::sync::watch;
 
 use crate::fault::{LastFault, Sessions};
 use crate::forward::dial::{DialOptions, GRPC_USER_TIMEOUT, dial};
@@ -22,34 +25,60 @@ pub(crate) struct Service {
 
 #[derive(Debug)]
 pub(crate) struct Agent {
-    services: BTreeMap<String, Service>,
+    services: RwLock<BTreeMap<String, Arc<Service>>>,
+    /// Counts the lists that there were.
+    revision: watch::Sender<u64>,
 }
 
 impl Agent {
-    pub(crate) fn new(config: &EdgeConfig) -> Self {
-        let service = |config: &ServiceConfig| {
-            let service = Service {
-                config: config.clone(),
-                sessions: Sessions::default(),
-                fault: LastFault::default(),
+    pub(crate) fn new(configs: &[ServiceConfig]) -> Self {
+        let agent = Self { services: RwLock::default(), revision: watch::Sender::new(0) };
+        agent.apply(configs);
+        agent
+    }
+
+    /// Makes the services those of `configs`; returns the names of those that were added, changed or removed.
+    /// Sessions that are open run on to the server that they have.
+    pub(crate) fn apply(&self, configs: &[ServiceConfig]) -> Vec<String> {
+        let mut services = self.services.write().unwrap_or_else(PoisonError::into_inner);
+        let mut before = std::mem::take(&mut *services);
+        let mut touched = Vec::new();
+        for config in configs {
+            let name = config.name.to_string();
+            let service = match before.remove(&name) {
+                Some(service) if service.config == *config => service,
+                _ => {
+                    touched.push(name.clone());
+                    Arc::new(Service::new(config.clone()))
+                }
             };
-            (config.name.to_string(), service)
-        };
-        Self { services: config.services.iter().map(service).collect() }
+            services.insert(name, service);
+        }
+        touched.extend(before.into_keys());
+        drop(services);
+        if !touched.is_empty() {
+            self.revision.send_modify(|revision| *revision += 1);
+        }
+        touched
+    }
+
+    /// Changes when there is a new list to announce.
+    pub(crate) fn revision(&self) -> watch::Receiver<u64> {
+        self.revision.subscribe()
     }
 
     /// Nothing is published.
     pub(crate) fn is_empty(&self) -> bool {
-        self.services.is_empty()
+        self.services.read().unwrap_or_else(PoisonError::into_inner).is_empty()
     }
 
-    pub(crate) fn services(&self) -> impl Iterator<Item = &Service> {
-        self.services.values()
+    pub(crate) fn services(&self) -> Vec<Arc<Service>> {
+        self.services.read().unwrap_or_else(PoisonError::into_inner).values().cloned().collect()
     }
 
     /// What the relay is told.
     pub(crate) fn ads(&self) -> Vec<ServiceAd> {
-        let ad = |service: &Service| ServiceAd {
+        let ad = |service: &Arc<Service>| ServiceAd {
             name: service.config.name.to_string(),
             protocol: match service.config.protocol {
                 Protocol::Grpc => route_proto::Protocol::Grpc,
@@ -58,7 +87,11 @@ impl Agent {
             .into(),
             state: ServiceState::Up.into(),
         };
-        self.services.values().map(ad).collect()
+        self.services().iter().map(ad).collect()
+    }
+
+    fn find(&self, name: &str) -> Option<Arc<Service>> {
+        self.services.read().unwrap_or_else(PoisonError::into_inner).get(name).cloned()
     }
 
     /// One session, from its open to its end.
@@ -67,7 +100,7 @@ impl Agent {
             Ok(header) => header,
             Err(error) => return session.abort(Code::PROTOCOL, error.to_string()),
         };
-        let service = header.service().and_then(|name| self.services.get(name.as_str()));
+        let service = header.service().and_then(|name| self.find(name.as_str()));
         let Some(service) = service else {
             return session.abort(Code::NOT_FOUND, "this agent does not publish that name");
         };
@@ -88,6 +121,10 @@ impl Agent {
 }
 
 impl Service {
+    fn new(config: ServiceConfig) -> Self {
+        Self { config, sessions: Sessions::default(), fault: LastFault::default() }
+    }
+
     async fn carry(&self, session: Session) {
         let target = &self.config.target;
         let user_timeout = (self.config.protocol == Protocol::Grpc).then_some(GRPC_USER_TIMEOUT);

@@ -16,8 +16,10 @@ mod backoff;
 mod fault;
 pub mod forward;
 pub mod local;
+mod mapping;
 mod opening;
 mod pump;
+mod reload;
 mod sidecar;
 mod status;
 mod uplink;
@@ -34,6 +36,7 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 pub use local::{BindError, LocalStream};
+pub use reload::Reloaded;
 
 use crate::agent::Agent;
 use crate::sidecar::Sidecar;
@@ -85,6 +88,7 @@ pub enum StartError {
 /// A running edge. Dropping it stops it without a goodbye; see [`Edge::shutdown`].
 #[derive(Debug)]
 pub struct Edge {
+    config: EdgeConfig,
     uplinks: Arc<Uplinks>,
     sidecar: Arc<Sidecar>,
     agent: Arc<Agent>,
@@ -106,17 +110,23 @@ impl Edge {
             Some(address) => Some(Server::bind(&status_address(address).await?).await?),
             None => None,
         };
-        let (sidecar, listeners) = Sidecar::bind(&config).await?;
-        let sidecar = Arc::new(sidecar);
-        let agent = Arc::new(Agent::new(&config));
+        let sidecar = Arc::new(Sidecar::default());
+        let change = sidecar.apply(&config.connect).await?;
+        if !change.errors.is_empty()
+            && change.errors.len() == change.bound.len()
+            && config.services.is_empty()
+        {
+            return Err(StartError::Bind(change.errors));
+        }
+        let agent = Arc::new(Agent::new(&config.services));
         let uplinks = Arc::new(Uplinks::new(relays, &config, machine));
         let (stop, stopped) = watch::channel(false);
         let mut tasks = JoinSet::new();
         for uplink in uplinks.all() {
             tasks.spawn(uplink::run(Arc::clone(&uplinks), Arc::clone(uplink), Arc::clone(&agent)));
         }
-        for listener in listeners {
-            tasks.spawn(sidecar::serve(Arc::clone(&sidecar), listener, Arc::clone(&uplinks)));
+        for (mapping, listener) in change.bound {
+            tasks.spawn(mapping.serve(listener, Arc::clone(&uplinks)));
         }
         let local = status.as_ref().map(|server| server.local_addr().clone());
         if let Some(server) = status {
@@ -127,7 +137,7 @@ impl Edge {
                 server.serve(source, async move { drop(stopped.wait_for(|stop| *stop).await) }).await;
             });
         }
-        Ok(Self { uplinks, sidecar, agent, status: local, stop, tasks })
+        Ok(Self { config, uplinks, sidecar, agent, status: local, stop, tasks })
     }
 
     /// The status address, with the real port.

@@ -42,7 +42,15 @@ impl<'a> Opening<'a> {
         let name = Name::new(service).map_err(|error| Abort::new(Code::INTERNAL, error.to_string()))?;
         // One id for all attempts.
         let header = RoutingHeader::session(name, SessionId::new(rand::random())).encode();
-        Ok(Self { uplinks, local, header, deadline, kept: Vec::new(), kept_len: 0, inbound: Inbound::default() })
+        Ok(Self {
+            uplinks,
+            local,
+            header,
+            deadline,
+            kept: Vec::new(),
+            kept_len: 0,
+            inbound: Inbound::default(),
+        })
     }
 
     /// An answered session, and what is left of the application's direction.

@@ -72,7 +72,11 @@ impl Inbound {
 
     /// The next bytes of the connection, as soon as the session takes some; `None` is its end. Cancel safe: what
     /// was read is returned at once.
-    pub(crate) async fn next(&mut self, local: &LocalStream, session: &Session) -> Result<Option<Bytes>, Broken> {
+    pub(crate) async fn next(
+        &mut self,
+        local: &LocalStream,
+        session: &Session,
+    ) -> Result<Option<Bytes>, Broken> {
         tokio::select! {
             biased;
             ready = session.writable() => ready.map_err(Broken::Session)?,

@@ -1,113 +1,80 @@
 //! The sidecar: a local socket for each remote service.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use hopline_config::{EdgeConfig, Listen, MappingConfig};
+use hopline_config::{Listen, MappingConfig};
 use hopline_link::{Abort, Code};
-use tokio::task::JoinSet;
 
 use crate::StartError;
-use crate::fault::{LastFault, Sessions};
-use crate::local::{BindError, ListenSpec, ListenerHealth, LocalListener, LocalStream};
-use crate::opening::Opening;
-use crate::pump::{Broken, Connection, pump};
+use crate::local::{BindError, ListenSpec, LocalListener, LocalStream};
+use crate::mapping::{BIND_AGAIN, Mapping};
 use crate::uplinks::Uplinks;
 
-/// How long until a socket that could not be opened is tried again.
-const BIND_AGAIN: Duration = Duration::from_secs(5);
+/// A mapping that is to be served, with its socket if that could be opened.
+pub(crate) type Bound = (Arc<Mapping>, Option<LocalListener>);
 
-/// One mapping and its figures.
-#[derive(Debug)]
-pub(crate) struct Mapping {
-    pub(crate) config: MappingConfig,
-    pub(crate) sessions: Sessions,
-    pub(crate) fault: LastFault,
-    socket: Mutex<Option<Socket>>,
-}
-
-/// The socket of a mapping, while it is open.
-#[derive(Debug, Clone)]
-pub(crate) struct Socket {
-    /// `unix:PATH` or `HOST:PORT`.
-    pub(crate) listens: String,
-    pub(crate) health: ListenerHealth,
-}
-
-impl Mapping {
-    pub(crate) fn socket(&self) -> Option<Socket> {
-        self.socket.lock().unwrap_or_else(PoisonError::into_inner).clone()
-    }
-
-    fn opened(&self, listener: &LocalListener) {
-        let listens = match (listener.unix_path(), listener.tcp_addresses().first()) {
-            (Some(path), _) => format!("unix:{}", path.display()),
-            (None, Some(address)) => address.to_string(),
-            (None, None) => self.config.listen.to_string(),
-        };
-        tracing::info!(mapping = %self.config.service, %listens, "mapping open");
-        let socket = Socket { listens, health: listener.health() };
-        *self.socket.lock().unwrap_or_else(PoisonError::into_inner) = Some(socket);
-    }
-}
-
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Sidecar {
-    mappings: BTreeMap<String, Arc<Mapping>>,
+    mappings: Mutex<BTreeMap<String, Arc<Mapping>>>,
 }
 
-/// A mapping's socket, or how to open it.
-#[derive(Debug)]
-pub(crate) struct Bound {
-    mapping: Arc<Mapping>,
-    spec: ListenSpec,
-    listener: Option<LocalListener>,
+/// What a new list of mappings changes.
+#[derive(Debug, Default)]
+pub(crate) struct Change {
+    pub(crate) bound: Vec<Bound>,
+    pub(crate) errors: Vec<BindError>,
+    pub(crate) added: Vec<String>,
+    pub(crate) changed: Vec<String>,
+    pub(crate) removed: Vec<String>,
 }
 
 impl Sidecar {
-    /// Opens the sockets of all mappings.
-    pub(crate) async fn bind(config: &EdgeConfig) -> Result<(Self, Vec<Bound>), StartError> {
-        let mut mappings = BTreeMap::new();
-        let mut bound = Vec::new();
-        let mut errors: Vec<BindError> = Vec::new();
-        for config in &config.connect {
-            let mapping = Arc::new(Mapping {
-                config: config.clone(),
-                sessions: Sessions::default(),
-                fault: LastFault::default(),
-                socket: Mutex::new(None),
-            });
-            let spec = listen_spec(config)?;
-            let listener = match LocalListener::bind(config.service.as_str(), &spec).await {
-                Ok(listener) => {
-                    mapping.opened(&listener);
-                    Some(listener)
-                }
-                Err(error) => {
-                    mapping.fault.note(&Abort::new(Code::INTERNAL, error.to_string()));
-                    errors.push(error);
-                    None
-                }
-            };
-            mappings.insert(config.service.to_string(), Arc::clone(&mapping));
-            bound.push(Bound { mapping, spec, listener });
+    /// Makes the mappings those of `configs`. Only what differs is touched: a mapping that is gone or has changed
+    /// closes its socket, and its connections run on; a new or changed one opens its socket.
+    ///
+    /// # Errors
+    /// A group that does not exist; nothing is changed then.
+    pub(crate) async fn apply(&self, configs: &[MappingConfig]) -> Result<Change, StartError> {
+        let mut wanted = BTreeMap::new();
+        for config in configs {
+            wanted.insert(config.service.to_string(), (config, listen_spec(config)?));
         }
-        if !errors.is_empty() && errors.len() == bound.len() && config.services.is_empty() {
-            return Err(StartError::Bind(errors));
+        let mut change = Change::default();
+        let before = self.lock().clone();
+        for (name, mapping) in &before {
+            match wanted.get(name) {
+                Some((config, _)) if **config == mapping.config => {
+                    wanted.remove(name);
+                    continue;
+                }
+                Some(_) => change.changed.push(name.clone()),
+                None => change.removed.push(name.clone()),
+            }
+            mapping.close().await;
+            self.lock().remove(name);
         }
-        for error in errors {
+        for (name, (config, spec)) in wanted {
+            if !before.contains_key(&name) {
+                change.added.push(name.clone());
+            }
+            let mapping = Arc::new(Mapping::new(config.clone(), spec));
+            let listener = mapping.bind().await.map_err(|error| change.errors.push(error)).ok();
+            self.lock().insert(name, Arc::clone(&mapping));
+            change.bound.push((mapping, listener));
+        }
+        for error in &change.errors {
             tracing::error!("{error}; trying again every {} s", BIND_AGAIN.as_secs());
         }
-        Ok((Self { mappings }, bound))
+        Ok(change)
     }
 
-    pub(crate) fn mappings(&self) -> impl Iterator<Item = &Mapping> {
-        self.mappings.values().map(AsRef::as_ref)
+    pub(crate) fn mappings(&self) -> Vec<Arc<Mapping>> {
+        self.lock().values().cloned().collect()
     }
 
     pub(crate) fn listens(&self, mapping: &str) -> Option<String> {
-        Some(self.mappings.get(mapping)?.socket()?.listens)
+        Some(self.lock().get(mapping)?.socket()?.listens)
     }
 
     /// Carries one connection that did not come by a socket of ours.
@@ -117,10 +84,15 @@ impl Sidecar {
         stream: LocalStream,
         uplinks: &Uplinks,
     ) -> Result<(), Abort> {
-        match self.mappings.get(service) {
+        let mapping = self.lock().get(service).cloned();
+        match mapping {
             Some(mapping) => mapping.carry(stream, uplinks).await,
             None => Err(Abort::new(Code::NOT_FOUND, "no such mapping")),
         }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<String, Arc<Mapping>>> {
+        self.mappings.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -151,70 +123,4 @@ fn gid(mapping: &str, group: &str) -> Result<u32, StartError> {
         (fields.next() == Some(group)).then(|| fields.nth(1)?.parse().ok())?
     });
     found.ok_or_else(missing)
-}
-
-/// Accepts a mapping's connections until the edge is on its way out; those that are open then run on.
-pub(crate) async fn serve(sidecar: Arc<Sidecar>, bound: Bound, uplinks: Arc<Uplinks>) {
-    // Keeps the other mappings' figures alive for as long as any socket is.
-    let _sidecar = sidecar;
-    let Bound { mapping, spec, listener } = bound;
-    let mut listener = match listener {
-        Some(listener) => listener,
-        None => bind_later(&mapping, &spec).await,
-    };
-    let mut tasks = JoinSet::new();
-    let mut leaving = uplinks.leaving();
-    loop {
-        let stream = tokio::select! {
-            stream = listener.accept() => stream,
-            _ = leaving.wait_for(Option::is_some) => break,
-        };
-        let (mapping, uplinks) = (Arc::clone(&mapping), Arc::clone(&uplinks));
-        tasks.spawn(async move {
-            // The application learns it from its connection, people from the status.
-            let _ = mapping.carry(stream, &uplinks).await;
-        });
-        while tasks.try_join_next().is_some() {}
-    }
-    drop(listener);
-    while tasks.join_next().await.is_some() {}
-}
-
-async fn bind_later(mapping: &Mapping, spec: &ListenSpec) -> LocalListener {
-    loop {
-        tokio::time::sleep(BIND_AGAIN).await;
-        match LocalListener::bind(mapping.config.service.as_str(), spec).await {
-            Ok(listener) => {
-                mapping.opened(&listener);
-                return listener;
-            }
-            Err(error) => mapping.fault.note(&Abort::new(Code::INTERNAL, error.to_string())),
-        }
-    }
-}
-
-impl Mapping {
-    /// One application's connection, from its accept to its end.
-    async fn carry(&self, stream: LocalStream, uplinks: &Uplinks) -> Result<(), Abort> {
-        let _open = self.sessions.begin();
-        let deadline = Instant::now() + self.config.open_timeout;
-        let connection = Connection::new(stream);
-        let Some(stream) = connection.stream() else { return Ok(()) };
-        let opened = match Opening::new(uplinks, stream, self.config.service.as_str(), deadline) {
-            Ok(opening) => opening.run().await,
-            Err(abort) => Err(Broken::Session(abort)),
-        };
-        let result = match opened {
-            Ok((session, inbound)) => pump(connection, inbound, &session).await,
-            Err(broken) => Err(broken),
-        };
-        match result {
-            // An application that resets its own connection has no fault to be told of.
-            Ok(()) | Err(Broken::Local(_)) => Ok(()),
-            Err(Broken::Session(abort)) => {
-                self.fault.note(&abort);
-                Err(abort)
-            }
-        }
-    }
 }

@@ -8,7 +8,8 @@ use hopline_admin::status::{
 };
 
 use crate::agent::{self, Agent};
-use crate::sidecar::{self, Sidecar};
+use crate::mapping;
+use crate::sidecar::Sidecar;
 use crate::uplinks::{Uplink, Uplinks};
 
 #[derive(Debug)]
@@ -23,7 +24,7 @@ impl Source {
         Self { uplinks, sidecar, agent }
     }
 
-    fn mapping(&self, mapping: &sidecar::Mapping) -> Mapping {
+    fn mapping(&self, mapping: &mapping::Mapping) -> Mapping {
         let socket = mapping.socket();
         let state = match &socket {
             None => MappingState::Failed,
@@ -71,8 +72,8 @@ impl hopline_admin::Source for Source {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             uptime_s: seconds(self.uplinks.started.elapsed()),
             links: self.uplinks.all().iter().map(|uplink| link(uplink, &self.uplinks)).collect(),
-            mappings: self.sidecar.mappings().map(|mapping| self.mapping(mapping)).collect(),
-            services: self.agent.services().map(|service| self.service(service)).collect(),
+            mappings: self.sidecar.mappings().iter().map(|mapping| self.mapping(mapping)).collect(),
+            services: self.agent.services().iter().map(|service| self.service(service)).collect(),
         })
     }
 
@@ -80,7 +81,7 @@ impl hopline_admin::Source for Source {
         if !self.uplinks.is_ready() {
             return Err("no link to a relay".to_owned());
         }
-        match self.sidecar.mappings().find(|mapping| mapping.socket().is_none()) {
+        match self.sidecar.mappings().iter().find(|mapping| mapping.socket().is_none()) {
             Some(mapping) => Err(format!("the socket of mapping {} is not open", mapping.config.service)),
             None => Ok(()),
         }

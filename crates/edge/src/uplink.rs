@@ -158,6 +158,8 @@ async fn use_link(
 
 /// Announces the services and takes what the relay says. True if the relay sent this process away.
 async fn speak_control(uplinks: &Uplinks, uplink: &Uplink, agent: &Agent, control: Session) -> bool {
+    let mut lists = agent.revision();
+    lists.mark_unchanged();
     if !agent.is_empty() && !announce(uplinks, agent, &control).await {
         return false;
     }
@@ -167,6 +169,12 @@ async fn speak_control(uplinks: &Uplinks, uplink: &Uplink, agent: &Agent, contro
     loop {
         let read = tokio::select! {
             read = control.read_bytes() => read,
+            Ok(()) = lists.changed() => {
+                if !announce(uplinks, agent, &control).await {
+                    return false;
+                }
+                continue;
+            }
             deadline = wait_leaving(&mut leaving), if !told => {
                 told = true;
                 if !say(&control, &EdgeToRelay::Leaving(Leaving { deadline_ms: deadline })).await {
@@ -221,12 +229,17 @@ async fn wait_leaving(leaving: &mut watch::Receiver<Option<Duration>>) -> u64 {
 }
 
 async fn announce(uplinks: &Uplinks, agent: &Agent, control: &Session) -> bool {
-    say(control, &EdgeToRelay::Announce(Announce {
-        revision: 1,
-        instance: Bytes::copy_from_slice(uplinks.instance.as_bytes()),
-        version: env!("CARGO_PKG_VERSION").to_owned(),
-        services: agent.ads(),
-    }))
+    let lists = agent.revision();
+    let revision = *lists.borrow();
+    say(
+        control,
+        &EdgeToRelay::Announce(Announce {
+            revision,
+            instance: Bytes::copy_from_slice(uplinks.instance.as_bytes()),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            services: agent.ads(),
+        }),
+    )
     .await
 }
 

@@ -9,7 +9,7 @@ use hopline_edge::Edge;
 use hopline_identity::Machine;
 
 use crate::args::Up;
-use crate::signals::{How, Stop};
+use crate::signals::{How, Next, Stop};
 use crate::{files, logging};
 
 /// Reads an edge's file.
@@ -48,12 +48,18 @@ pub(crate) async fn run(args: Up) -> anyhow::Result<ExitCode> {
         version = env!("CARGO_PKG_VERSION"),
         "edge starts"
     );
-    let drain = checked.config.drain;
-    let edge = Edge::start(checked.config, machine).await.context("can't start")?;
+    let mut edge = Edge::start(checked.config, machine).await.context("can't start")?;
     if let Some(address) = edge.status_addr() {
         tracing::info!(%address, "status address open");
     }
-    if stop.wait().await == How::Drain {
+    let how = loop {
+        match stop.next().await {
+            Next::Stop(how) => break how,
+            Next::Reload => reload(&mut edge, &args.config).await,
+        }
+    };
+    let drain = edge.drain_time();
+    if how == How::Drain {
         tokio::select! {
             () = edge.drain(drain) => {}
             _ = stop.wait() => tracing::info!("a second signal: no more waiting"),
@@ -62,4 +68,25 @@ pub(crate) async fn run(args: Up) -> anyhow::Result<ExitCode> {
     tracing::info!("stopping");
     edge.shutdown().await;
     Ok(ExitCode::SUCCESS)
+}
+
+/// Takes over a changed file; one with faults changes nothing.
+async fn reload(edge: &mut Edge, path: &Path) {
+    let checked = match parse(path) {
+        Ok(Ok(checked)) => checked,
+        Ok(Err(faults)) => return tracing::error!("nothing was reloaded: {faults}"),
+        Err(error) => return tracing::error!("nothing was reloaded: {error:#}"),
+    };
+    match edge.reload(checked.config).await {
+        Ok(done) => {
+            tracing::info!(
+                added = ?done.added, changed = ?done.changed, removed = ?done.removed, services = ?done.services,
+                "config file reloaded"
+            );
+            if !done.not_applied.is_empty() {
+                tracing::warn!(keys = ?done.not_applied, "these keys have changed and need a restart");
+            }
+        }
+        Err(error) => tracing::error!("nothing was reloaded: {error}"),
+    }
 }

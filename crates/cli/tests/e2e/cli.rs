@@ -25,7 +25,8 @@ fn file(folder: &TempDir, text: &str) -> String {
     path.to_str().unwrap().to_owned()
 }
 
-const BAD: &str = "status: 10.0.0.7:7801\nconect: {}\nconnect:\n  a: { listen: \"127.0.0.1:0\", open_timeout: 10 }\n";
+const BAD: &str =
+    "status: 10.0.0.7:7801\nconect: {}\nconnect:\n  a: { listen: \"127.0.0.1:0\", open_timeout: 10 }\n";
 const FAULTS: [&str; 3] = [":1:9: status:", ":2:1: conect:", ":4:47: connect.a.open_timeout:"];
 
 /// `check` says all faults of a file at once, and `up` refuses it with the same words.
@@ -48,7 +49,10 @@ fn check_and_up_say_all_faults() {
 
     let path = file(&folder, "connect: { a: { listen: \"127.0.0.1:0\" } }\n");
     let checked = run(["check", "-c", &path]);
-    assert_eq!((code(&checked), text(&checked.stdout)), (0, format!("{path}: good: 0 services, 1 mappings\n").as_str()));
+    assert_eq!(
+        (code(&checked), text(&checked.stdout)),
+        (0, format!("{path}: good: 0 services, 1 mappings\n").as_str())
+    );
     let missing = run(["check", "-c", "/nonexistent/app.yaml"]);
     assert_eq!(code(&missing), 1);
     assert!(text(&missing.stderr).contains("/nonexistent/app.yaml"), "{missing:?}");
@@ -70,7 +74,10 @@ fn tokens_join_once() {
     assert_eq!(code(&token), 0);
     assert_eq!(text(&token.stderr), "");
     let line = text(&token.stdout);
-    assert!(line.starts_with("hopline-join-1.") && line.ends_with('\n') && line.lines().count() == 1, "{line:?}");
+    assert!(
+        line.starts_with("hopline-join-1.") && line.ends_with('\n') && line.lines().count() == 1,
+        "{line:?}"
+    );
 
     let first = join_from_stdin(line, "cli-1", folder.path());
     assert_eq!(code(&first), 0, "{first:?}");
@@ -93,7 +100,8 @@ fn tokens_join_once() {
 fn join_from_stdin(token: &str, name: &str, folder: &Path) -> Output {
     let mut command = hopline();
     command.args(["join", "-", "--name", name, "--state"]).arg(folder.join(name));
-    let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut child =
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     child.stdin.take().unwrap().write_all(token.as_bytes()).unwrap();
     child.wait_with_output().unwrap()
 }
@@ -121,7 +129,11 @@ fn dial_pipes_stdin_and_stdout() {
     });
     assert_eq!(child.wait().unwrap().code(), Some(0));
 
-    let refused = hopline().args(["dial", "no-such", "--open-timeout", "500ms", "--state"]).arg(&world.sidecar.state).output().unwrap();
+    let refused = hopline()
+        .args(["dial", "no-such", "--open-timeout", "500ms", "--state"])
+        .arg(&world.sidecar.state)
+        .output()
+        .unwrap();
     assert_eq!(code(&refused), 1);
     assert!(text(&refused.stderr).starts_with("hopline: no-such: "), "{refused:?}");
 }
@@ -132,7 +144,9 @@ fn dial_listens() {
     let world = shared();
     let slot = world.slot();
     let mut command = hopline();
-    command.args(["dial", &slot.name(Kind::Tcp), "--listen", "127.0.0.1:0", "--state"]).arg(&world.sidecar.state);
+    command
+        .args(["dial", &slot.name(Kind::Tcp), "--listen", "127.0.0.1:0", "--state"])
+        .arg(&world.sidecar.state);
     let printed = world.folder().join("dial.out");
     command.stdout(std::fs::File::create(&printed).unwrap());
     let dial = Process::spawn("dial", world.folder(), command);
@@ -142,7 +156,7 @@ fn dial_listens() {
     });
     let mut app = Conn::Tcp(TcpStream::connect(address).unwrap()).patient();
     app.write_all(b"by dial").unwrap();
-    assert_eq!(slot.accept().take(7), b"by dial");
+    assert_eq!(slot.accept().chunk(7), b"by dial");
     dial.signal(Signal::TERM);
     assert_eq!(dial.wait_exit(Duration::from_secs(2)).code(), Some(0));
 }

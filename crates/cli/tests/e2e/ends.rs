@@ -224,7 +224,7 @@ fn f11_writer_learns_that_the_server_has_closed() {
                 Instant::now()
             });
             for _ in 0..5 {
-                server.take(MESSAGE);
+                server.chunk(MESSAGE);
             }
             drop(server);
             let closed = Instant::now();

@@ -1,6 +1,6 @@
 //! Peers that speak anything but what they should, at every port. Afterwards all is as before.
 
-use std::io::{Read as _, Write as _};
+use std::io::Write as _;
 use std::net::TcpStream;
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use rustls::crypto::CryptoProvider;
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::{ClientConfig, ClientConnection, DigitallySignedStruct, SignatureScheme, StreamOwned};
 
-use crate::harness::{Conn, Kind, World, WorldOptions, pattern, until};
+use crate::harness::{Kind, World, WorldOptions, pattern, until};
 
 #[test]
 fn garbage_at_every_port() {
@@ -33,11 +33,11 @@ fn garbage_at_every_port() {
         let (mut app, mut server) = slot.pair(kind);
         let bytes = pattern(9, 64 << 10);
         app.write_all(&bytes).unwrap();
-        assert!(server.take(bytes.len()) == bytes);
+        assert!(server.chunk(bytes.len()) == bytes);
     }
 
     app.write_all(b"still here").unwrap();
-    assert_eq!(server.take(10), b"still here");
+    assert_eq!(server.chunk(10), b"still here");
     world.works(slot);
     for process in world.processes() {
         assert!(process.is_running());

@@ -1,12 +1,13 @@
 //! Processes that leave, in order or killed: what is open ends with a reason, never with a clean end, and what comes
 //! back works again.
 
+use std::io::Write as _;
 use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 
 use crate::ends::reason_at;
-use crate::harness::{Conn, Ended, Kind, Process, World, WorldOptions, until};
+use crate::harness::{Ended, Kind, Process, World, WorldOptions, until};
 
 /// A process that was asked to end is gone by then.
 const GONE_WITHIN: Duration = Duration::from_secs(2);
@@ -14,11 +15,10 @@ const GONE_WITHIN: Duration = Duration::from_secs(2);
 /// An open TCP session, and its end at both sides by something that happens on the way.
 fn cut(world: &World, happens: impl FnOnce(&World)) -> Duration {
     let (mut app, mut server) = world.slots[0].pair(Kind::Tcp);
-    use std::io::Write as _;
     app.write_all(b"hello").unwrap();
-    assert_eq!(server.take(5), b"hello");
+    assert_eq!(server.chunk(5), b"hello");
     server.write_all(b"there").unwrap();
-    assert_eq!(app.take(5), b"there");
+    assert_eq!(app.chunk(5), b"there");
     happens(world);
     let began = Instant::now();
     assert_eq!(app.drain(), (Vec::new(), Ended::Reset), "the application");
@@ -77,9 +77,8 @@ fn p15_killed_processes() {
     let mut early = world.slots[0].dial(Kind::Tcp);
     world.restart_relay();
     let mut server = world.slots[0].accept();
-    use std::io::Write as _;
     server.write_all(b"held").unwrap();
-    assert_eq!(early.take(4), b"held");
+    assert_eq!(early.chunk(4), b"held");
     world.agent.wait_ready();
     world.sidecar.wait_ready();
     world.works(&world.slots[0]);
@@ -87,5 +86,5 @@ fn p15_killed_processes() {
     world.sidecar.process.kill();
     world.restart_sidecar();
     world.works(&world.slots[0]);
-    drop(Conn::from(early));
+    drop(early);
 }

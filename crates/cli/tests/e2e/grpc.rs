@@ -109,7 +109,8 @@ fn p1_bidirectional_stream() {
     const CHUNKS: u64 = 64;
     with_client(async |mut client| {
         let chunk = |seed| pattern(seed, 32 << 10);
-        let requests = tokio_stream::iter((0..CHUNKS).map(move |seed| PipeRequest { chunk: chunk(seed).into() }));
+        let requests =
+            tokio_stream::iter((0..CHUNKS).map(move |seed| PipeRequest { chunk: chunk(seed).into() }));
         let mut replies = client.pipe(requests).await.unwrap().into_inner();
         let (mut hash, mut seed) = (Sha256::new(), 0);
         while let Some(reply) = replies.message().await.unwrap() {
@@ -190,7 +191,8 @@ fn f212_application_with_open_streams_goes() {
     let world = shared();
     for kind in Kind::BOTH {
         let slot = world.slot();
-        let server = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+        let server =
+            tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
         server.block_on(async { start_server(slot) });
         let app = runtime();
         let streams = app.block_on(async {

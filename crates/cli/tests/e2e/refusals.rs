@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use rustix::process::Signal;
 
 use crate::ends::reason_at;
-use crate::harness::{Conn, Ended, Kind, World, WorldOptions};
+use crate::harness::{Conn, Ended, World, WorldOptions};
 
 /// P8, and the reasons of the closed list: a name that the sidecar may not dial, one that the agent's `allow:` keeps
 /// from it, and one whose agent has said goodbye.
@@ -44,5 +44,4 @@ fn refused_at_once(world: &World, mapping: &str) {
     assert_eq!(app.drain(), (Vec::new(), Ended::Reset));
     assert!(began.elapsed() < Duration::from_secs(1), "{mapping}: after {:?}", began.elapsed());
     assert_eq!(world.mapping(mapping).sessions.open, 0);
-    let _ = Kind::BOTH;
 }

@@ -7,7 +7,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::ends::reason_at;
-use crate::harness::{Conn, Ended, Kind, WorldOptions, World, pattern, shared};
+use crate::harness::{Conn, Ended, Kind, World, WorldOptions, pattern, shared};
 
 /// F14: the server announces more than it sends, and resets.
 #[test]
@@ -19,7 +19,7 @@ fn f14_servers_reset_is_never_an_end() {
         // Everything was read before: then comes the reset, at once.
         let (mut app, mut server) = slot.pair(kind);
         server.write_all(&sent).unwrap();
-        assert!(app.take(sent.len()) == sent);
+        assert!(app.chunk(sent.len()) == sent);
         server.reset();
         let (rest, ended) = app.drain();
         assert!(rest.is_empty());
@@ -53,7 +53,7 @@ fn f14_applications_reset_reaches_the_server() {
     let slot = world.slot();
     let (mut app, mut server) = slot.pair(Kind::Tcp);
     app.write_all(&sent).unwrap();
-    assert!(server.take(sent.len()) == sent);
+    assert!(server.chunk(sent.len()) == sent);
     app.reset();
     assert_eq!(server.drain(), (Vec::new(), Ended::Reset));
     let (app, mut server) = slot.pair(Kind::Tcp);
@@ -82,7 +82,7 @@ fn f16_early_answer_is_not_lost() {
                     // It may break off at any point: nobody reads it to its end.
                     let _ = upload.write_all(&vec![1; UPLOAD]);
                 });
-                server.take(1 << 20);
+                server.chunk(1 << 20);
                 server.write_all(&answer).unwrap();
                 drop(server);
                 let (bytes, ended) = app.drain();
@@ -138,9 +138,9 @@ fn f22_one_reset_among_many() {
         reset_as_far_as_possible(kind, victim.drain().1);
         for (number, (app, server)) in (0..).zip(&mut pairs) {
             app.write_all(&[number]).unwrap();
-            assert_eq!(server.take(1), [number]);
+            assert_eq!(server.chunk(1), [number]);
             server.write_all(&[number + 100]).unwrap();
-            assert_eq!(app.take(1), [number + 100]);
+            assert_eq!(app.chunk(1), [number + 100]);
         }
         world.works(slot);
         assert_eq!(world.mapping(&slot.name(kind)).sessions.open, u64::from(SESSIONS) - 1);

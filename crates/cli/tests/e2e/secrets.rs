@@ -55,7 +55,8 @@ fn secrets(world: &World) -> Vec<String> {
 /// than two liveness bounds after the application's end.
 #[test]
 fn f181_no_secret_in_logs_and_command_lines() {
-    let world = World::start(WorldOptions { log: "trace", keepalive: "fast", slots: 2, ..WorldOptions::default() });
+    let world =
+        World::start(WorldOptions { log: "trace", keepalive: "fast", slots: 2, ..WorldOptions::default() });
     let secrets = secrets(&world);
     assert_eq!(secrets.len(), 2 * 9 + 3 * 10);
     thread::scope(|scope| {

@@ -69,7 +69,7 @@ impl Conn {
     }
 
     /// Reads exactly so many bytes.
-    pub(crate) fn take(&mut self, len: usize) -> Vec<u8> {
+    pub(crate) fn chunk(&mut self, len: usize) -> Vec<u8> {
         let mut bytes = vec![0; len];
         self.read_exact(&mut bytes).unwrap();
         bytes

@@ -218,7 +218,7 @@ impl World {
         for kind in Kind::BOTH {
             let (mut app, mut server) = slot.pair(kind);
             app.write_all(b"works?").unwrap();
-            assert_eq!(server.take(6), b"works?");
+            assert_eq!(server.chunk(6), b"works?");
             server.write_all(b"yes").unwrap();
             server.end();
             assert_eq!(app.to_eof(), b"yes");
@@ -334,7 +334,14 @@ fn join(folder: &Path, relay: &Relay, machine: &str, grants: &[&str]) -> PathBuf
     let file = folder.join(machine).with_extension("token");
     std::fs::write(&file, &token.stdout).unwrap();
     let state = folder.join(machine);
-    let joined = run(["join".as_ref(), file.as_os_str(), "--name".as_ref(), machine.as_ref(), "--state".as_ref(), state.as_os_str()]);
+    let joined = run([
+        "join".as_ref(),
+        file.as_os_str(),
+        "--name".as_ref(),
+        machine.as_ref(),
+        "--state".as_ref(),
+        state.as_os_str(),
+    ]);
     assert!(joined.status.success(), "{joined:?}");
     state
 }

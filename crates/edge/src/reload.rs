@@ -1,0 +1,71 @@
+//! A changed config file, taken over by a running edge.
+
+use std::sync::Arc;
+
+use hopline_config::EdgeConfig;
+
+use crate::{Edge, StartError};
+
+/// What a reload has changed.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Reloaded {
+    /// Mappings whose sockets were opened.
+    pub added: Vec<String>,
+    /// Mappings whose sockets were closed and opened again.
+    pub changed: Vec<String>,
+    /// Mappings whose sockets were closed.
+    pub removed: Vec<String>,
+    /// Services that were added, changed or removed.
+    pub services: Vec<String>,
+    /// Sockets that could not be opened; they are tried again.
+    pub errors: Vec<String>,
+    /// Keys that differ and need a restart: they are as before.
+    pub not_applied: Vec<&'static str>,
+}
+
+impl Edge {
+    /// Takes over the mappings and services of a changed file. What is the same in both is not touched; sessions of
+    /// what has changed or gone run on to where they lead; new ones go by the new file.
+    ///
+    /// # Errors
+    /// A group that does not exist; nothing is changed then.
+    pub async fn reload(&mut self, config: EdgeConfig) -> Result<Reloaded, StartError> {
+        let change = self.sidecar.apply(&config.connect).await?;
+        for (mapping, listener) in change.bound {
+            self.tasks.spawn(mapping.serve(listener, Arc::clone(&self.uplinks)));
+        }
+        let services = self.agent.apply(&config.services);
+        let now = &self.config;
+        let differs = [
+            ("relay", now.relay != config.relay),
+            ("status", now.status != config.status),
+            ("keepalive", now.keepalive != config.keepalive),
+            ("hold", now.hold != config.hold),
+            ("log", now.log != config.log),
+        ];
+        let not_applied = differs.into_iter().filter_map(|(key, differs)| differs.then_some(key)).collect();
+        let kept = self.config.clone();
+        self.config = EdgeConfig {
+            relay: kept.relay,
+            status: kept.status,
+            keepalive: kept.keepalive,
+            hold: kept.hold,
+            log: kept.log,
+            ..config
+        };
+        Ok(Reloaded {
+            added: change.added,
+            changed: change.changed,
+            removed: change.removed,
+            services,
+            errors: change.errors.iter().map(ToString::to_string).collect(),
+            not_applied,
+        })
+    }
+
+    /// How long open sessions may run on when the edge stops, by the file in force.
+    #[must_use]
+    pub fn drain_time(&self) -> std::time::Duration {
+        self.config.drain
+    }
+}
