@@ -7,8 +7,9 @@
 
 use std::time::Duration;
 
+use bytes::Bytes;
 use hopline_link_proto::testkit::{Chain, Held};
-use hopline_link_proto::{Abort, Code, Read, SendState, SessionId, SpliceEnd, Write};
+use hopline_link_proto::{Abort, Code, Event, Read, SendState, SessionId, Sides, Splice, SpliceEnd, Write};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Step {
@@ -237,4 +238,72 @@ fn what_came_before_an_abort_is_passed_on() {
     let (got, end) = chain.read_all(3, far);
     assert_eq!(got.len(), all.len());
     assert!(matches!(end, Some(Err(abort)) if abort.code == Code::TIMEOUT));
+}
+
+/// A machine that reaches itself: both sessions of the splice are of one link.
+struct Mirror {
+    chain: Chain,
+    splice: Splice,
+    opener: SessionId,
+    acceptor: SessionId,
+    end: Option<SpliceEnd>,
+}
+
+impl Mirror {
+    fn new() -> Self {
+        let mut chain = Chain::new(1, |_, _| ());
+        let opened = |event| if let Event::Opened { id, .. } = event { Some(id) } else { None };
+        let Ok(opener) = chain.link(0).open(Bytes::from_static(b"me")) else { panic!("open") };
+        chain.run_for(Duration::from_millis(5));
+        let Some(left) = chain.events(1).into_iter().find_map(opened) else { panic!("no open at the relay") };
+        let Ok(right) = chain.link(1).open(Bytes::from_static(b"me")) else { panic!("open") };
+        let splice = Splice::new(left, right);
+        chain.run_for(Duration::from_millis(5));
+        let Some(acceptor) = chain.events(0).into_iter().find_map(opened) else { panic!("no open") };
+        chain.link(0).answer(acceptor, Bytes::new());
+        let mut mirror = Self { chain, splice, opener, acceptor, end: None };
+        mirror.run();
+        mirror
+    }
+
+    fn run(&mut self) {
+        for _ in 0..50 {
+            let now = self.chain.now;
+            if self.end.is_none() {
+                self.end = self.splice.run(now, Sides::One(self.chain.link(1)));
+            }
+            self.chain.run_for(Duration::from_millis(1));
+        }
+    }
+}
+
+#[test]
+fn a_splice_within_one_link() {
+    let mut mirror = Mirror::new();
+    let (opener, acceptor) = (mirror.opener, mirror.acceptor);
+    assert_eq!(mirror.chain.link(0).answered(opener), Ok(Some(Bytes::new())));
+    for (from, to, bytes) in [(opener, acceptor, &b"there"[..]), (acceptor, opener, &b"and back"[..])] {
+        assert!(mirror.chain.link(0).write(from, bytes).is_ok());
+        mirror.chain.link(0).end(from);
+        mirror.run();
+        assert_eq!(mirror.chain.read_all(0, to), (bytes.to_vec(), Some(Ok(()))));
+        mirror.run();
+        assert_eq!(mirror.chain.link(0).send_state(from), Ok(SendState::Acknowledged));
+    }
+    assert_eq!(mirror.end, Some(SpliceEnd::Clean));
+
+    let mut mirror = Mirror::new();
+    let (opener, acceptor) = (mirror.opener, mirror.acceptor);
+    mirror.chain.link(0).abort(opener, Abort::new(Code::TIMEOUT, ""));
+    mirror.run();
+    let abort = mirror.chain.link(0).abort_reason(acceptor).cloned();
+    assert_eq!(abort.map(|abort| (abort.code, abort.hops)), Some((Code::TIMEOUT, 2)));
+    assert!(matches!(mirror.end, Some(SpliceEnd::Aborted(_))));
+    mirror.chain.link(0).release(opener);
+    mirror.chain.link(0).release(acceptor);
+    mirror.run();
+    for end in 0..2 {
+        let held = Held { events: 0, ..mirror.chain.link(end).held() };
+        assert_eq!(held, Held::default(), "end {end}");
+    }
 }
