@@ -10,7 +10,7 @@ use hopline_route_proto::{self as route_proto, RoutingHeader, ServiceAd, Service
 
 use tokio::sync::watch;
 
-use crate::fault::{LastFault, Sessions};
+use crate::fault::Figures;
 use crate::forward::dial::{DialOptions, GRPC_USER_TIMEOUT, dial};
 use crate::local::LocalStream;
 use crate::pump::{Broken, Connection, Inbound, pump};
@@ -19,8 +19,7 @@ use crate::pump::{Broken, Connection, Inbound, pump};
 #[derive(Debug)]
 pub(crate) struct Service {
     pub(crate) config: ServiceConfig,
-    pub(crate) sessions: Sessions,
-    pub(crate) fault: LastFault,
+    pub(crate) figures: Arc<Figures>,
 }
 
 #[derive(Debug)]
@@ -47,9 +46,10 @@ impl Agent {
             let name = config.name.to_string();
             let service = match before.remove(&name) {
                 Some(service) if service.config == *config => service,
-                _ => {
+                older => {
                     touched.push(name.clone());
-                    Arc::new(Service::new(config.clone()))
+                    let figures = older.map(|service| Arc::clone(&service.figures)).unwrap_or_default();
+                    Arc::new(Service { config: config.clone(), figures })
                 }
             };
             services.insert(name, service);
@@ -113,7 +113,7 @@ impl Agent {
         if !allowed {
             let source = header.source.as_ref().map_or("?", |source| source.as_str());
             let abort = Abort::new(Code::UNAUTHORIZED, format!("{source} is not in the agent's allow: list"));
-            service.fault.note(&abort);
+            service.figures.fault.note(&abort);
             return session.abort_with(abort);
         }
         service.carry(session).await;
@@ -121,10 +121,6 @@ impl Agent {
 }
 
 impl Service {
-    fn new(config: ServiceConfig) -> Self {
-        Self { config, sessions: Sessions::default(), fault: LastFault::default() }
-    }
-
     async fn carry(&self, session: Session) {
         let target = &self.config.target;
         let user_timeout = (self.config.protocol == Protocol::Grpc).then_some(GRPC_USER_TIMEOUT);
@@ -139,18 +135,18 @@ impl Service {
             Ok(stream) => Connection::new(LocalStream::from(stream)),
             Err(error) => {
                 let abort = Abort::new(Code::DIAL_FAILED, error.to_string());
-                self.fault.note(&abort);
+                self.figures.fault.note(&abort);
                 return session.abort_with(abort);
             }
         };
-        let _open = self.sessions.begin();
+        let _open = self.figures.sessions.begin();
         session.answer(Bytes::new());
         match pump(stream, Inbound::default(), &session).await {
             // An application that leaves is no fault of the service.
             Ok(()) => {}
             Err(Broken::Session(abort)) if abort.code == Code::PEER_RESET => {}
-            Err(Broken::Session(abort)) => self.fault.note(&abort),
-            Err(Broken::Local(message)) => self.fault.note(&Abort::new(Code::PEER_RESET, message)),
+            Err(Broken::Session(abort)) => self.figures.fault.note(&abort),
+            Err(Broken::Local(message)) => self.figures.fault.note(&Abort::new(Code::PEER_RESET, message)),
         }
     }
 }

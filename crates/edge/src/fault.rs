@@ -35,6 +35,13 @@ pub(crate) struct Sessions {
     total: AtomicU64,
 }
 
+/// The figures of a mapping or a service: kept when its entry in the config file changes.
+#[derive(Debug, Default)]
+pub(crate) struct Figures {
+    pub(crate) sessions: Sessions,
+    pub(crate) fault: LastFault,
+}
+
 /// Counts one session as open for as long as it lives.
 #[derive(Debug)]
 pub(crate) struct OpenSession<'a>(&'a Sessions);

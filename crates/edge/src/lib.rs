@@ -175,10 +175,10 @@ impl Edge {
         self.uplinks.begin_drain(deadline);
         let quiet = async {
             for mapping in self.sidecar.mappings() {
-                mapping.sessions.none_open().await;
+                mapping.figures.sessions.none_open().await;
             }
             for service in self.agent.services() {
-                service.sessions.none_open().await;
+                service.figures.sessions.none_open().await;
             }
         };
         // A moment more, so that the cut comes from the links, with its reason.

@@ -8,7 +8,7 @@ use hopline_link::{Abort, Code};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
-use crate::fault::{LastFault, Sessions};
+use crate::fault::Figures;
 use crate::local::{BindError, ListenSpec, ListenerHealth, LocalListener, LocalStream};
 use crate::opening::Opening;
 use crate::pump::{Broken, Connection, pump};
@@ -21,8 +21,7 @@ pub(crate) const BIND_AGAIN: Duration = Duration::from_secs(5);
 #[derive(Debug)]
 pub(crate) struct Mapping {
     pub(crate) config: MappingConfig,
-    pub(crate) sessions: Sessions,
-    pub(crate) fault: LastFault,
+    pub(crate) figures: Arc<Figures>,
     spec: ListenSpec,
     socket: watch::Sender<Option<Socket>>,
     closing: watch::Sender<bool>,
@@ -37,15 +36,9 @@ pub(crate) struct Socket {
 }
 
 impl Mapping {
-    pub(crate) fn new(config: MappingConfig, spec: ListenSpec) -> Self {
-        Self {
-            config,
-            sessions: Sessions::default(),
-            fault: LastFault::default(),
-            spec,
-            socket: watch::Sender::new(None),
-            closing: watch::Sender::new(false),
-        }
+    /// A mapping that goes on with the figures of its name's earlier entry.
+    pub(crate) fn new(config: MappingConfig, spec: ListenSpec, figures: Arc<Figures>) -> Self {
+        Self { config, figures, spec, socket: watch::Sender::new(None), closing: watch::Sender::new(false) }
     }
 
     pub(crate) fn socket(&self) -> Option<Socket> {
@@ -56,7 +49,7 @@ impl Mapping {
     pub(crate) async fn bind(&self) -> Result<LocalListener, BindError> {
         let listener =
             LocalListener::bind(self.config.service.as_str(), &self.spec).await.inspect_err(|error| {
-                self.fault.note(&Abort::new(Code::INTERNAL, error.to_string()));
+                self.figures.fault.note(&Abort::new(Code::INTERNAL, error.to_string()));
             })?;
         let listens = match (listener.unix_path(), listener.tcp_addresses().first()) {
             (Some(path), _) => format!("unix:{}", path.display()),
@@ -124,7 +117,7 @@ impl Mapping {
 
     /// One application's connection, from its accept to its end.
     pub(crate) async fn carry(&self, stream: LocalStream, uplinks: &Uplinks) -> Result<(), Abort> {
-        let _open = self.sessions.begin();
+        let _open = self.figures.sessions.begin();
         let deadline = Instant::now() + self.config.open_timeout;
         let connection = Connection::new(stream);
         let Some(stream) = connection.stream() else { return Ok(()) };
@@ -140,7 +133,7 @@ impl Mapping {
             // An application that resets its own connection has no fault to be told of.
             Ok(()) | Err(Broken::Local(_)) => Ok(()),
             Err(Broken::Session(abort)) => {
-                self.fault.note(&abort);
+                self.figures.fault.note(&abort);
                 Err(abort)
             }
         }

@@ -36,10 +36,10 @@ impl Source {
             name: mapping.config.service.to_string(),
             listen: socket.map_or_else(|| mapping.config.listen.to_string(), |socket| socket.listens),
             state,
-            sessions: mapping.sessions.status(),
+            sessions: mapping.figures.sessions.status(),
             inspect: Inspect::Off,
             hints: Vec::new(),
-            last_error: mapping.fault.status(),
+            last_error: mapping.figures.fault.status(),
         }
     }
 
@@ -58,8 +58,8 @@ impl Source {
             name,
             target: service.config.target.to_string(),
             state,
-            sessions: service.sessions.status(),
-            last_error: service.fault.status(),
+            sessions: service.figures.sessions.status(),
+            last_error: service.figures.fault.status(),
         }
     }
 }
