@@ -61,6 +61,8 @@ pub(crate) struct World {
     faults: Vec<Fault>,
     /// Most bytes that a direction means to carry: small windows take a round trip for each.
     goal: u64,
+    /// Early credit that each end grants.
+    early: Vec<u64>,
     tight: bool,
     tally: Tally,
 }
@@ -76,7 +78,7 @@ impl World {
         let links = rng.random_range(1..=5);
         let mood = pick(&mut rng, &[Mood::Peaceful, Mood::Fickle, Mood::Fickle, Mood::Rough]);
         let tight = rng.random_bool(0.1);
-        let mut smallest = u32::MAX;
+        let mut early = Vec::new();
         let mut chain = Chain::new(links, |_, config: &mut Config| {
             let limits = &mut config.limits;
             if rng.random_bool(0.5) {
@@ -89,17 +91,18 @@ impl World {
                 limits.sessions = rng.random_range(1..6);
                 limits.unanswered_opens = rng.random_range(1..4);
             }
-            smallest = smallest.min(limits.early_credit);
+            early.push(u64::from(limits.early_credit));
         });
         for wire in &mut chain.wires {
             wire.latency = Duration::from_micros(rng.random_range(0..40_000));
             wire.depth = pick(&mut rng, &[1, 3_000, 20_000, 100_000]);
             wire.rate = pick(&mut rng, &[None, None, Some(40_000), Some(1_000_000)]);
         }
-        let goal = (u64::from(smallest) * 300).min(400_000);
+        let smallest = early.iter().copied().min().unwrap_or_default();
+        let goal = (smallest * 300).min(400_000);
         let by_id = BTreeMap::new();
         let (pairs, faults, tally) = (Vec::new(), Vec::new(), Tally::default());
-        Self { rng, mood, links, chain, pairs, by_id, faults, goal, tight, tally }
+        Self { rng, mood, links, chain, pairs, by_id, faults, goal, early, tight, tally }
     }
 
     /// Harm first, and safety; then all go on with what they mean to do, and progress is demanded.
@@ -133,6 +136,20 @@ impl World {
     fn run_for(&mut self, time: Duration) {
         self.chain.run_for(time);
         self.take_events();
+        self.check_memory();
+    }
+
+    /// No end holds more received bytes than it has granted windows for.
+    fn check_memory(&mut self) {
+        for end in 0..self.early.len() {
+            let early = self.early[end];
+            let link = self.chain.link(end);
+            let held = link.held();
+            assert!(
+                held.received as u64 <= link.budget_used() + held.sessions as u64 * early,
+                "end {end}: {held:?}"
+            );
+        }
     }
 
     fn take_events(&mut self) -> bool {
