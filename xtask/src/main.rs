@@ -1,6 +1,7 @@
 //! Chores that need more than the two commands of the README: `cargo xtask --help` lists them.
 
 mod demo_breaks;
+mod docs;
 mod generate;
 mod wire;
 
@@ -31,6 +32,8 @@ enum Chore {
         /// Only these rows; all when none is named.
         rows: Vec<String>,
     },
+    /// Lists links of the pages that lead nowhere, and tests that docs/failures.md names in vain.
+    Docs,
     /// Lists requirements of WIRE.md that no test cites.
     Wire,
     /// Runs random histories of chains of links, in release mode.
@@ -48,6 +51,7 @@ fn main() -> anyhow::Result<()> {
     match Arguments::parse().chore {
         Chore::Generate { check } => generate::run(&root(), check),
         Chore::DemoBreaks { bin, rows } => demo_breaks::run(&root(), bin, &rows),
+        Chore::Docs => docs::run(&root()),
         Chore::Wire => wire::run(&root()),
         Chore::Sim { seeds, seed } => wire::sim(&root(), seeds, seed),
     }

@@ -76,7 +76,7 @@ fn is_test(path: &Path) -> bool {
 }
 
 /// Every `.rs` and `.txt` file below a folder.
-fn sources(folder: &Path) -> anyhow::Result<Vec<PathBuf>> {
+pub(crate) fn sources(folder: &Path) -> anyhow::Result<Vec<PathBuf>> {
     let mut found = Vec::new();
     for entry in fs::read_dir(folder)? {
         let path = entry?.path();
