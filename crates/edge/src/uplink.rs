@@ -136,12 +136,15 @@ async fn use_link(
         state.announced = agent.is_empty();
     });
     let mut sessions = JoinSet::new();
+    let mut status = mux.watch();
     let mut speak = std::pin::pin!(speak_control(uplinks, uplink, agent, control));
     loop {
         tokio::select! {
             replaced = &mut speak => {
                 return if replaced { Left::Replaced } else { Left::Lost(mux.closed().await) };
             }
+            // Who waits for a link looks again: this one has fallen silent, was heard again, or drains.
+            Ok(()) = status.changed() => uplinks.change(uplink, |_| {}),
             session = mux.accept() => {
                 let Some(session) = session else {
                     // What the relay said last on the control session may say why.

@@ -96,23 +96,21 @@ impl Uplinks {
         });
     }
 
-    /// The best link now: one that is up, takes sessions, and is not suspect if there is another.
+    /// A link that is up, takes sessions, and was heard lately: what goes out on a path that is dead can't be sent
+    /// again, so an open rather waits until a silent link is heard again, or another is up.
     pub(crate) fn best(&self) -> Option<Mux> {
-        let mut second = None;
         for uplink in &self.all {
             let Some(mux) = uplink.lock().mux.clone() else { continue };
-            let (usable, suspect) = {
+            let usable = {
                 let watch = mux.watch();
                 let status = watch.borrow();
-                (status.down.is_none() && status.peer_drains_ms.is_none(), status.suspect)
+                status.down.is_none() && status.peer_drains_ms.is_none() && !status.suspect
             };
-            match (usable, suspect) {
-                (true, false) => return Some(mux),
-                (true, true) => second = Some(mux),
-                (false, _) => {}
+            if usable {
+                return Some(mux);
             }
         }
-        second
+        None
     }
 
     /// A link, waiting for one until `deadline` while none has been away for longer than `hold`.

@@ -158,10 +158,35 @@ async fn serve_link(hub: &Arc<Hub>, mux: Mux, machine: Name, grants: Grants, add
         return mux.close(error.code(), error.to_string());
     }
     tracing::info!(%machine, %address, link = id.0, "link up");
-    accept_sessions(hub, &mux, id).await;
+    tokio::select! {
+        () = accept_sessions(hub, &mux, id) => {}
+        () = watch_suspicion(hub, &mux, id) => {}
+    }
     let end = mux.closed().await;
     hub.link_ended(id, &end);
     tracing::info!(%machine, %address, link = id.0, %end, "link down");
+}
+
+/// Tells the router when the link falls silent and when it is heard again; ends with the link.
+async fn watch_suspicion(hub: &Hub, mux: &Mux, id: LinkId) {
+    let mut status = mux.watch();
+    let mut suspect = false;
+    loop {
+        let now = {
+            let status = status.borrow_and_update();
+            if status.down.is_some() {
+                return;
+            }
+            status.suspect
+        };
+        if now != suspect {
+            suspect = now;
+            hub.with(|state| state.router.set_suspect(id, suspect));
+        }
+        if status.changed().await.is_err() {
+            return;
+        }
+    }
 }
 
 async fn accept_sessions(hub: &Arc<Hub>, mux: &Mux, id: LinkId) {

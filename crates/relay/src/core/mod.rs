@@ -77,6 +77,8 @@ struct Link {
     /// The names registered on this link: its entries in the registry.
     services: BTreeSet<Name>,
     sessions: u64,
+    /// A ping has waited for its answer for too long: new sessions go elsewhere, or wait.
+    suspect: bool,
 }
 
 #[derive(Debug, Default)]
@@ -141,6 +143,7 @@ impl Router {
             revision: 0,
             services: BTreeSet::new(),
             sessions: 0,
+            suspect: false,
         };
         self.links.insert(id, link);
         Ok(())
@@ -161,6 +164,18 @@ impl Router {
         withdrawn
     }
 
+    /// The link has fallen silent, or was heard again. While an agent's link is silent, opens for it go to other links
+    /// of the name, or wait: what goes out on a path that is dead can't be sent again.
+    pub fn set_suspect(&mut self, id: LinkId, suspect: bool) {
+        let Some(link) = self.links.get_mut(&id) else { return };
+        link.suspect = suspect;
+        if !suspect {
+            for service in &link.services {
+                self.holds.wake_service(service);
+            }
+        }
+    }
+
     /// The edge of this link is on its way out: it gets no new sessions, and its services are not waited for.
     pub fn link_leaving(&mut self, id: LinkId) {
         self.withdraw_all(id);
@@ -175,6 +190,10 @@ impl Router {
     pub fn link_down(&mut self, id: LinkId, end: LinkEnd, now: Instant) {
         let withdrawn = self.withdraw_all(id);
         self.holds.remove_of_link(id);
+        for (service, _) in &withdrawn {
+            // Who waited for this link to be heard again is to be told what else there is.
+            self.holds.wake_service(service);
+        }
         let Some(link) = self.links.remove(&id) else { return };
         if let Some(machine) = self.machines.get_mut(&link.machine) {
             machine.links.remove(&id);

@@ -95,9 +95,15 @@ impl Router {
             Ok(service) => service,
             Err((code, message)) => return Decision::Refuse(code, message),
         };
-        let candidates: Vec<(LinkId, u64)> = self.candidates(service, header.agent).collect();
-        if !candidates.is_empty() {
-            return Decision::Forward(self.choose(&candidates));
+        let (silent, heard): (Vec<_>, Vec<_>) = self
+            .candidates(service, header.agent)
+            .partition(|(id, _)| self.links.get(id).is_some_and(|l| l.suspect));
+        if !heard.is_empty() {
+            return Decision::Forward(self.choose(&heard));
+        }
+        if !silent.is_empty() {
+            // Heard again, or lost: either comes within the liveness bound.
+            return Decision::Wait(now + self.config.hold);
         }
         let lost = self.lost.until(service, header.agent, now);
         let unseen = self.seen.until(service, header.agent, now);

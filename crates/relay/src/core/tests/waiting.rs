@@ -259,3 +259,32 @@ fn an_agent_that_is_lost_twice_is_remembered_once() {
     assert_eq!(sim.router.gauges().lost, 1);
     sim.router.lost.assert_consistent();
 }
+
+#[test]
+fn a_silent_agent_gets_no_opens_until_it_is_heard_or_another_comes() {
+    let mut sim = Sim::new();
+    let dialler = sim.dialler();
+    let agent = sim.agent("db-1", 1, &["ledger"]);
+    sim.router.set_suspect(agent, true);
+    let (hold, until) = held(sim.open(dialler, "ledger"));
+    assert_eq!(until, sim.now + HOLD);
+    // Heard again.
+    sim.router.set_suspect(agent, false);
+    assert_eq!(sim.events(), [hold]);
+    assert_eq!(forwarded(sim.router.route_held(hold, &header("ledger"), sim.now)), agent);
+    // Another link of the same instance: a silent one is passed over.
+    sim.router.set_suspect(agent, true);
+    let (hold, _) = held(sim.open(dialler, "ledger"));
+    let newer = sim.agent("db-1", 1, &["ledger"]);
+    assert_eq!(sim.events(), [hold]);
+    for _ in 0..20 {
+        assert_eq!(forwarded(sim.open(dialler, "ledger")), newer);
+    }
+    assert_eq!(forwarded(sim.router.route_held(hold, &header("ledger"), sim.now)), newer);
+    // Gone for good: who waited is told at once.
+    sim.bye(newer);
+    let (hold, _) = held(sim.open(dialler, "ledger"));
+    sim.bye(agent);
+    assert_eq!(sim.events(), [hold]);
+    assert_eq!(refused(sim.router.route_held(hold, &header("ledger"), sim.now)), Code::OFFLINE);
+}
