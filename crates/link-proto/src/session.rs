@@ -186,11 +186,15 @@ impl Session {
 
     /// The peer's part is over: both directions ended and were acknowledged, or an abort has gone either way.
     pub(crate) fn update_wire_done(&mut self) {
-        let both_ended =
-            self.send.phase == SendPhase::Acked && self.recv.phase == RecvPhase::Taken && !self.end_ack_due;
+        let both_ended = self.is_complete() && !self.end_ack_due && self.ended.is_none();
         if both_ended || (self.ended.is_some() && self.abort_out.is_none()) {
             self.wire_done = true;
         }
+    }
+
+    /// Both readers have everything: at most an acknowledgement of ours is still to be sent.
+    pub(crate) fn is_complete(&self) -> bool {
+        self.send.phase == SendPhase::Acked && self.recv.phase == RecvPhase::Taken
     }
 
     /// Frames of the peer still mean something here.

@@ -294,3 +294,26 @@ fn f14_a_goodbye_for_a_dead_peer_says_how_long_it_was_silent() {
     let abort = end.unwrap().unwrap_err();
     assert_eq!((abort.code, abort.silent_ms), (Code::CONN_LOST, Some(15_000)));
 }
+
+/// Finding 15: an abort between the last read and the sending of its acknowledgement counted the session as over, and
+/// so sent neither.
+#[test]
+fn f15_an_abort_behind_the_last_read_does_not_swallow_the_acknowledgement() {
+    let mut chain = Chain::new(1, |_, _| ());
+    let (near, far) = chain.open(b"");
+    chain.link(1).end(far);
+    chain.run_for(millis(20));
+    assert_eq!(chain.read_all(0, near), (vec![], Some(Ok(()))));
+    chain.link(0).end(near);
+    chain.run_for(millis(20));
+    // The acceptor's carrier takes nothing while its reader reads the end and gives up.
+    chain.wires[1].depth = 0;
+    assert_eq!(chain.read_all(1, far), (vec![], Some(Ok(()))));
+    chain.link(1).abort(far, app(1, "too late to matter"));
+    chain.link(1).release(far);
+    chain.wires[1].depth = 256 << 10;
+    chain.run_for(millis(20));
+    assert_eq!(chain.link(0).send_state(near), Ok(SendState::Acknowledged));
+    assert_eq!((chain.link(0).open_sessions(), chain.link(1).open_sessions()), (0, 0));
+    assert_eq!(chain.link(1).held().sessions, 0);
+}

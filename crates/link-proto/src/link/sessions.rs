@@ -358,10 +358,10 @@ impl Link {
     }
 
     /// Gives up: both ends read this reason, behind what was sent. Data that has no credit is dropped. An abort
-    /// of a session that is already over changes nothing.
+    /// of a session that is already over, or of which both readers have everything, changes nothing.
     pub fn abort(&mut self, id: SessionId, abort: Abort) {
         let Some(session) = self.sessions.get_mut(&id.0) else { return };
-        if session.ended.is_some() || session.wire_done {
+        if session.ended.is_some() || session.wire_done || session.is_complete() {
             return;
         }
         let abort = abort.bounded();
