@@ -6,14 +6,21 @@
 use std::future::poll_fn;
 use std::io;
 use std::pin::pin;
+use std::time::Duration;
 
 use bytes::{Buf, Bytes, BytesMut};
 use hopline_link::{Abort, Code, Session};
+use tokio::time::timeout;
 
 use crate::local::{LocalStream, StreamEnd, end_of_stream, gone};
 
 /// Bytes read from a connection at once.
 const READ: usize = 64 << 10;
+/// After one side broke: for how long the other may take none of the bytes that are left for it.
+const LAST_BYTES: Duration = Duration::from_secs(2);
+/// Most bytes that are still taken from a broken connection. No queue of the kernel is larger by default; one that
+/// was only half closed could go on for ever.
+const LAST_QUEUE: usize = 8 << 20;
 
 /// How a pump ended, if not clean.
 #[derive(Debug)]
@@ -106,34 +113,99 @@ impl Inbound {
     }
 }
 
+/// The direction from the session to the connection: what is left of it.
+#[derive(Debug, Default)]
+struct Outbound {
+    piece: Bytes,
+}
+
+impl Outbound {
+    /// Gives the connection some bytes; false at the session's end, which it was then told. Cancel safe.
+    async fn step(&mut self, session: &Session, local: &LocalStream) -> Result<bool, Broken> {
+        if self.piece.is_empty() {
+            match session.read_bytes().await.map_err(Broken::Session)? {
+                Some(piece) => self.piece = piece,
+                None => return end(local).map(|()| false),
+            }
+        }
+        let written = write(local, &self.piece).await.map_err(|error| Broken::Local(error.to_string()))?;
+        self.piece.advance(written);
+        Ok(true)
+    }
+
+    async fn run(&mut self, session: &Session, local: &LocalStream) -> Result<(), Broken> {
+        while self.step(session, local).await? {}
+        Ok(())
+    }
+}
+
 /// Carries bytes until both directions have ended, or until one side breaks. Afterwards the connection is closed:
 /// by an ordinary close if all was clean, else by a reset.
-pub(crate) async fn pump(connection: Connection, inbound: Inbound, session: &Session) -> Result<(), Broken> {
+///
+/// When one side breaks, the other still gets what had arrived before, for as long as it takes it: the last answer
+/// of a server is worth more than the reset behind it.
+pub(crate) async fn pump(
+    connection: Connection,
+    mut inbound: Inbound,
+    session: &Session,
+) -> Result<(), Broken> {
     let Some(local) = connection.stream() else { return Ok(()) };
-    let result = both_ways(local, inbound, session).await;
+    let mut outbound = Outbound::default();
+    let result = both_ways(local, &mut inbound, &mut outbound, session).await;
     match &result {
         Ok(()) => connection.close(),
-        Err(Broken::Session(_)) => {}
-        Err(Broken::Local(message)) => session.abort(Code::PEER_RESET, message.as_str()),
+        Err(Broken::Session(_)) => {
+            while let Ok(Ok(true)) = timeout(LAST_BYTES, outbound.step(session, local)).await {}
+        }
+        Err(Broken::Local(message)) => {
+            last_inbound(&mut inbound, local, session).await;
+            session.abort(Code::PEER_RESET, message.as_str());
+        }
     }
     result
 }
 
-async fn both_ways(local: &LocalStream, mut inbound: Inbound, session: &Session) -> Result<(), Broken> {
-    let mut forth = pin!(inbound.run(local, session));
-    let mut back = pin!(session_to_local(session, local));
-    tokio::select! {
-        ended = &mut forth => {
-            ended?;
-            tokio::select! {
-                ended = back => ended,
-                // Nobody reads the connection any more: that its owner has left must be seen all the same.
-                () = gone(local) => Err(Broken::went_away()),
+async fn both_ways(
+    local: &LocalStream,
+    inbound: &mut Inbound,
+    outbound: &mut Outbound,
+    session: &Session,
+) -> Result<(), Broken> {
+    let ends = async {
+        let mut forth = pin!(inbound.run(local, session));
+        let mut back = pin!(outbound.run(session, local));
+        tokio::select! {
+            ended = &mut forth => {
+                ended?;
+                tokio::select! {
+                    ended = back => ended,
+                    // Nobody reads the connection any more: that its owner has left must be seen all the same.
+                    () = gone(local) => Err(Broken::went_away()),
+                }
+            }
+            ended = &mut back => {
+                ended?;
+                forth.await
             }
         }
-        ended = &mut back => {
-            ended?;
-            forth.await
+    };
+    tokio::select! {
+        biased;
+        ended = ends => ended,
+        // Both directions may be held up by the connection: that the far side has left must be seen all the same.
+        abort = session.aborted() => Err(Broken::Session(abort)),
+    }
+}
+
+/// What lies in the connection's queue after it broke.
+async fn last_inbound(inbound: &mut Inbound, local: &LocalStream, session: &Session) {
+    let mut left = LAST_QUEUE;
+    while left > 0 && !inbound.ended {
+        let Ok(Ok(())) = timeout(LAST_BYTES, session.writable()).await else { return };
+        let Ok(Ok(Some(bytes))) = timeout(LAST_BYTES, read(local, &mut inbound.buffer)).await else { return };
+        left = left.saturating_sub(bytes.len());
+        if session.write_bytes(bytes).await.is_err() {
+            return;
         }
     }
 }
@@ -158,11 +230,7 @@ async fn read(local: &LocalStream, buffer: &mut BytesMut) -> io::Result<Option<B
     }
 }
 
-/// Until the session's end.
-async fn session_to_local(session: &Session, local: &LocalStream) -> Result<(), Broken> {
-    while let Some(bytes) = session.read_bytes().await.map_err(Broken::Session)? {
-        write_all(local, bytes).await.map_err(|error| Broken::Local(error.to_string()))?;
-    }
+fn end(local: &LocalStream) -> Result<(), Broken> {
     match local.shutdown_write() {
         Ok(()) => Ok(()),
         // It was closed from the other side in this moment; what it had is delivered.
@@ -171,14 +239,13 @@ async fn session_to_local(session: &Session, local: &LocalStream) -> Result<(), 
     }
 }
 
-async fn write_all(local: &LocalStream, mut bytes: Bytes) -> io::Result<()> {
-    while bytes.has_remaining() {
+/// Writes some of it, as soon as the connection takes any.
+async fn write(local: &LocalStream, bytes: &[u8]) -> io::Result<usize> {
+    loop {
         poll_fn(|cx| local.poll_write_ready(cx)).await?;
-        match local.try_write(&bytes) {
-            Ok(n) => bytes.advance(n),
+        match local.try_write(bytes) {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-            Err(error) => return Err(error),
+            result => return result,
         }
     }
-    Ok(())
 }

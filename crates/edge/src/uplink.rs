@@ -34,6 +34,8 @@ enum Left {
 pub(crate) async fn run(uplinks: Arc<Uplinks>, uplink: Arc<Uplink>, agent: Arc<Agent>) {
     let mut backoff = Backoff::new(Instant::now());
     let mut first = true;
+    // They outlive the link: each has its own end to see to.
+    let mut sessions = JoinSet::new();
     loop {
         if !first {
             tokio::time::sleep(backoff.pause(Instant::now(), rand::random())).await;
@@ -41,7 +43,7 @@ pub(crate) async fn run(uplinks: Arc<Uplinks>, uplink: Arc<Uplink>, agent: Arc<A
         first = false;
         let tls = dial_until_up(&uplinks, &uplink, &backoff).await;
         let up = Instant::now();
-        let left = use_link(&uplinks, &uplink, &agent, tls).await;
+        let left = use_link(&uplinks, &uplink, &agent, tls, &mut sessions).await;
         uplinks.change(&uplink, |state| {
             state.mux = None;
             state.announced = false;
@@ -107,6 +109,7 @@ async fn use_link(
     uplink: &Arc<Uplink>,
     agent: &Arc<Agent>,
     tls: TlsStream<TcpStream>,
+    sessions: &mut JoinSet<()>,
 ) -> Left {
     let (tcp, session) = tls.get_ref();
     let peer = session.peer_certificates().and_then(relay_name);
@@ -135,7 +138,6 @@ async fn use_link(
         // same machine that does publish.
         state.announced = agent.is_empty();
     });
-    let mut sessions = JoinSet::new();
     let mut status = mux.watch();
     let mut speak = std::pin::pin!(speak_control(uplinks, uplink, agent, control));
     loop {
