@@ -27,7 +27,7 @@ fn file(folder: &TempDir, text: &str) -> String {
 
 const BAD: &str =
     "status: 10.0.0.7:7801\nconect: {}\nconnect:\n  a: { listen: \"127.0.0.1:0\", open_timeout: 10 }\n";
-const FAULTS: [&str; 3] = [":1:9: status:", ":2:1: conect:", ":4:47: connect.a.open_timeout:"];
+const FAULTS: [&str; 3] = [":1:9: status:", ":2:1: conect:", ":4:45: connect.a.open_timeout:"];
 
 /// `check` says all faults of a file at once, and `up` refuses it with the same words.
 #[test]

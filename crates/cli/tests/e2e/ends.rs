@@ -4,7 +4,9 @@ use std::io::{Read as _, Write as _};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::harness::{Conn, Ended, Kind, World, pattern, shared, until};
+use hopline_admin::status::LastError;
+
+use crate::harness::{Conn, Ended, Kind, World, pattern, shared};
 
 /// A server that thinks for a while.
 const SILENCE: Duration = Duration::from_secs(3);
@@ -239,9 +241,24 @@ fn f11_writer_learns_that_the_server_has_closed() {
 
 /// Waits until a mapping's last error is this one.
 pub(crate) fn reason_at(world: &World, mapping: &str, reason: &str, hop: u64) {
-    let mut last = None;
-    until(&format!("{reason} at hop {hop} of {mapping}"), Duration::from_secs(5), || {
-        last = world.mapping(mapping).last_error;
-        last.as_ref().filter(|error| error.reason == reason && error.hop == hop).map(drop)
-    });
+    reason_of(|| world.mapping(mapping).last_error, mapping, reason, hop);
+}
+
+/// Waits until the last error of a service at the agent is this one.
+pub(crate) fn service_reason_at(world: &World, service: &str, reason: &str, hop: u64) {
+    reason_of(|| world.service(service).last_error, service, reason, hop);
+}
+
+fn reason_of(error: impl Fn() -> Option<LastError>, name: &str, reason: &str, hop: u64) {
+    let began = Instant::now();
+    loop {
+        let last = error();
+        if last.as_ref().is_some_and(|error| error.reason == reason && error.hop == hop) {
+            return;
+        }
+        assert!(
+            began.elapsed() < Duration::from_secs(5),
+            "{name}: {reason} at hop {hop} expected, not {last:?}"
+        );
+    }
 }

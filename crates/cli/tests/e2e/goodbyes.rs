@@ -6,85 +6,146 @@ use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 
-use crate::ends::reason_at;
-use crate::harness::{Ended, Kind, Process, World, WorldOptions, until};
+use crate::ends::{reason_at, service_reason_at};
+use crate::harness::{Conn, Ended, Kind, Process, World, WorldOptions};
 
 /// A process that was asked to end is gone by then.
 const GONE_WITHIN: Duration = Duration::from_secs(2);
+const DRAIN: Duration = Duration::from_secs(1);
 
-/// An open TCP session, and its end at both sides by something that happens on the way.
-fn cut(world: &World, happens: impl FnOnce(&World)) -> Duration {
+/// An open TCP session in use.
+fn session(world: &World) -> (Conn, Conn) {
     let (mut app, mut server) = world.slots[0].pair(Kind::Tcp);
+    still_works(&mut app, &mut server);
+    (app, server)
+}
+
+fn still_works(app: &mut Conn, server: &mut Conn) {
     app.write_all(b"hello").unwrap();
     assert_eq!(server.chunk(5), b"hello");
     server.write_all(b"there").unwrap();
     assert_eq!(app.chunk(5), b"there");
-    happens(world);
-    let began = Instant::now();
+}
+
+/// Both ends of a session read a cut.
+fn both_are_reset((mut app, mut server): (Conn, Conn)) {
     assert_eq!(app.drain(), (Vec::new(), Ended::Reset), "the application");
     assert_eq!(server.drain(), (Vec::new(), Ended::Reset), "the server");
-    began.elapsed()
 }
 
-fn terminate(process: &Process) {
-    process.signal(Signal::TERM);
-    let status = process.wait_exit(GONE_WITHIN);
-    assert_eq!(status.code(), Some(0));
+/// SIGINT says goodbye now.
+fn interrupt(process: &Process) {
+    process.signal(Signal::INT);
+    assert_eq!(process.wait_exit(GONE_WITHIN).code(), Some(0));
 }
 
-fn service_reason(world: &World, service: &str, reason: &str, hop: u64) {
-    until(&format!("{reason} at hop {hop} at the agent"), Duration::from_secs(5), || {
-        let error = world.service(service).last_error?;
-        (error.reason == reason && error.hop == hop).then_some(())
-    });
-}
-
-/// SIGTERM of each of the three: `shutdown` at both ends of an open session, with the right hop.
+/// SIGTERM of each of the three, with a session that does not end by itself within the drain: it works until then,
+/// is cut with `drain_deadline` at both its ends, and the process exits 0.
 #[test]
-fn p17_sigterm_ends_sessions_with_a_reason() {
-    let mut world = World::start(WorldOptions { relay_host: "127.0.7.1", ..WorldOptions::default() });
-    cut(&world, |world| terminate(&world.sidecar.process));
-    service_reason(&world, "t0", "shutdown", 2);
+fn p6_sigterm_drains_and_cuts() {
+    let options = WorldOptions { relay_host: "127.0.7.1", drain: "1s", ..WorldOptions::default() };
+    let mut world = World::start(options);
+    drained(&world, &world.sidecar.process);
+    service_reason_at(&world, "t0", "drain_deadline", 2);
     world.restart_sidecar();
 
-    cut(&world, |world| terminate(&world.agent.process));
+    drained(&world, &world.agent.process);
+    reason_at(&world, "t0", "drain_deadline", 2);
+    world.restart_agent();
+
+    drained(&world, &world.relay.process);
+    reason_at(&world, "t0", "drain_deadline", 1);
+    service_reason_at(&world, "t0", "drain_deadline", 1);
+    world.restart_relay();
+    world.works(&world.slots[0]);
+    // With nothing open it goes at once.
+    world.settled(&world.slots[0]);
+    for process in [&world.sidecar.process, &world.agent.process, &world.relay.process] {
+        let began = Instant::now();
+        process.signal(Signal::TERM);
+        assert_eq!(process.wait_exit(GONE_WITHIN).code(), Some(0));
+        assert!(began.elapsed() < DRAIN, "{:?} with nothing to wait for", began.elapsed());
+    }
+}
+
+fn drained(world: &World, process: &Process) {
+    let (mut app, mut server) = session(world);
+    let began = Instant::now();
+    process.signal(Signal::TERM);
+    process.logged("draining");
+    still_works(&mut app, &mut server);
+    both_are_reset((app, server));
+    let took = began.elapsed();
+    assert!((DRAIN..DRAIN + GONE_WITHIN).contains(&took), "{took:?}");
+    assert_eq!(process.wait_exit(GONE_WITHIN).code(), Some(0));
+}
+
+/// SIGINT of each of the three, and a second SIGTERM: `shutdown` at both ends of an open session, at once.
+#[test]
+fn p17_sigint_ends_sessions_with_a_reason() {
+    let mut world = World::start(WorldOptions { relay_host: "127.0.7.2", ..WorldOptions::default() });
+    let open = session(&world);
+    interrupt(&world.sidecar.process);
+    both_are_reset(open);
+    service_reason_at(&world, "t0", "shutdown", 2);
+    world.restart_sidecar();
+
+    let open = session(&world);
+    interrupt(&world.agent.process);
+    both_are_reset(open);
     reason_at(&world, "t0", "shutdown", 2);
     world.restart_agent();
 
-    cut(&world, |world| terminate(&world.relay.process));
+    let open = session(&world);
+    world.relay.process.signal(Signal::TERM);
+    world.relay.process.logged("draining");
+    // P7: the only relay drains, so this is held until one is there.
+    let mut early = world.slots[0].dial(Kind::Tcp);
+    world.relay.process.signal(Signal::TERM);
+    assert_eq!(world.relay.process.wait_exit(GONE_WITHIN).code(), Some(0));
+    both_are_reset(open);
     reason_at(&world, "t0", "shutdown", 1);
-    service_reason(&world, "t0", "shutdown", 1);
+    service_reason_at(&world, "t0", "shutdown", 1);
     world.restart_relay();
-    world.works(&world.slots[0]);
+    let mut server = world.slots[0].accept();
+    still_works(&mut early, &mut server);
 }
 
 /// `kill -9` of the agent and of the relay (F121, F218): the kernel closes their sockets, and that is told as
 /// `conn_lost` with the hop; the path works again once they are back.
 #[test]
 fn p15_killed_processes() {
-    let mut world = World::start(WorldOptions { relay_host: "127.0.7.2", ..WorldOptions::default() });
-    let took = cut(&world, |world| world.agent.process.kill());
-    assert!(took < Duration::from_secs(1), "{took:?}");
+    let mut world = World::start(WorldOptions { relay_host: "127.0.7.3", ..WorldOptions::default() });
+    let (mut app, _server) = session(&world);
+    world.agent.process.kill();
+    let killed = Instant::now();
+    assert_eq!(app.drain(), (Vec::new(), Ended::Reset));
+    assert!(killed.elapsed() < Duration::from_secs(1), "{:?}", killed.elapsed());
     reason_at(&world, "t0", "conn_lost", 1);
     world.restart_agent();
     world.works(&world.slots[0]);
 
-    let took = cut(&world, |world| world.relay.process.kill());
-    assert!(took < Duration::from_secs(1), "{took:?}");
+    let open = session(&world);
+    world.relay.process.kill();
+    let killed = Instant::now();
+    both_are_reset(open);
+    assert!(killed.elapsed() < Duration::from_secs(1), "{:?}", killed.elapsed());
     reason_at(&world, "t0", "conn_lost", 0);
-    service_reason(&world, "t0", "conn_lost", 0);
+    service_reason_at(&world, "t0", "conn_lost", 0);
     // P7: an open that is made while the relay is away is held, and carried once it is back.
     let mut early = world.slots[0].dial(Kind::Tcp);
     world.restart_relay();
     let mut server = world.slots[0].accept();
-    server.write_all(b"held").unwrap();
-    assert_eq!(early.chunk(4), b"held");
+    still_works(&mut early, &mut server);
+    // The agent is back too, by itself.
     world.agent.wait_ready();
     world.sidecar.wait_ready();
     world.works(&world.slots[0]);
 
+    let (_app, mut server) = session(&world);
     world.sidecar.process.kill();
+    assert_eq!(server.drain(), (Vec::new(), Ended::Reset));
+    service_reason_at(&world, "t0", "conn_lost", 1);
     world.restart_sidecar();
     world.works(&world.slots[0]);
-    drop(early);
 }

@@ -11,6 +11,7 @@ use hopline_demo::{Listener, MAX_MESSAGE, serve};
 use hyper_util::rt::TokioIo;
 use sha2::{Digest as _, Sha256};
 use tokio::net::{TcpStream, UnixStream};
+use tokio::runtime::{Builder, Runtime};
 use tokio::task::JoinSet;
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Code, Request};
@@ -18,14 +19,6 @@ use tonic::{Code, Request};
 use crate::harness::{Kind, Slot, pattern, shared};
 
 type Client = DemoClient<Channel>;
-
-/// The demo's service on the slot's socket, until the runtime ends.
-fn start_server(slot: &Slot) {
-    let listener = slot.server.try_clone().unwrap();
-    listener.set_nonblocking(true).unwrap();
-    let listener = tokio::net::TcpListener::from_std(listener).unwrap();
-    tokio::spawn(serve(Listener::Tcp(listener), std::future::pending()));
-}
 
 async fn client(slot: &Slot, kind: Kind) -> Client {
     let endpoint = Endpoint::from_static("http://localhost");
@@ -40,7 +33,11 @@ async fn client(slot: &Slot, kind: Kind) -> Client {
         }
         Kind::Tcp => {
             let address = slot.address();
-            let connect = move |_| async move { TcpStream::connect(address).await.map(TokioIo::new) };
+            let connect = move |_| async move {
+                let stream = TcpStream::connect(address).await?;
+                stream.set_nodelay(true)?;
+                Ok::<_, std::io::Error>(TokioIo::new(stream))
+            };
             endpoint.connect_with_connector(tower::service_fn(connect)).await
         }
     };
@@ -48,25 +45,36 @@ async fn client(slot: &Slot, kind: Kind) -> Client {
     client.max_decoding_message_size(MAX_MESSAGE).max_encoding_message_size(MAX_MESSAGE)
 }
 
+/// The demo's service on the slot's socket, for as long as the guard lives.
+fn server(slot: &Slot) -> Runtime {
+    let runtime = Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+    let listener = slot.server.try_clone().unwrap();
+    listener.set_nonblocking(true).unwrap();
+    runtime.block_on(async {
+        let listener = tokio::net::TcpListener::from_std(listener).unwrap();
+        tokio::spawn(serve(Listener::Tcp(listener), std::future::pending()));
+    });
+    runtime
+}
+
+/// An application, whose connections close when it is dropped.
+fn app() -> Runtime {
+    Builder::new_current_thread().enable_all().build().unwrap()
+}
+
 /// Runs `test` with a client of each kind, on a service of its own.
 fn with_client<F: Future<Output = ()>>(test: impl Fn(Client) -> F) {
     let world = shared();
     for kind in Kind::BOTH {
         let slot = world.slot();
-        runtime().block_on(async {
-            start_server(slot);
-            test(client(slot, kind).await).await;
-        });
+        let _server = server(slot);
+        app().block_on(async { test(client(slot, kind).await).await });
         world.settled(slot);
         // P3: one channel is one session.
         assert_eq!(world.mapping(&slot.name(kind)).sessions.total, 1);
         assert_eq!(world.service(&slot.name(kind)).sessions.total, 1);
         assert_eq!(world.mapping(&slot.name(kind)).last_error, None);
     }
-}
-
-fn runtime() -> tokio::runtime::Runtime {
-    tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap()
 }
 
 async fn echo(client: &mut Client, payload: Vec<u8>) {
@@ -191,10 +199,8 @@ fn f212_application_with_open_streams_goes() {
     let world = shared();
     for kind in Kind::BOTH {
         let slot = world.slot();
-        let server =
-            tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
-        server.block_on(async { start_server(slot) });
-        let app = runtime();
+        let _server = server(slot);
+        let app = app();
         let streams = app.block_on(async {
             let mut client = client(slot, kind).await;
             let mut streams = Vec::new();
@@ -209,7 +215,7 @@ fn f212_application_with_open_streams_goes() {
         // As when a process is killed: the socket closes, and nobody is left to cancel the calls.
         drop(app);
         let gone = Instant::now();
-        runtime().block_on(async {
+        self::app().block_on(async {
             let mut other = client(slot, kind).await;
             for call_id in 1..=CALLS {
                 ended(&mut other, call_id).await;

@@ -1,5 +1,7 @@
 //! No secret in any log or on any command line, whatever is logged.
 
+use std::io::Write as _;
+use std::net::TcpStream;
 use std::path::Path;
 use std::thread;
 use std::time::Duration;
@@ -8,7 +10,7 @@ use base64::Engine as _;
 use prost::Message;
 
 use crate::ends::reply_after_end;
-use crate::harness::{Kind, World, WorldOptions};
+use crate::harness::{Kind, World, WorldOptions, hopline};
 
 /// The part of a token that is secret.
 #[derive(Clone, PartialEq, Message)]
@@ -72,19 +74,34 @@ fn f181_no_secret_in_logs_and_command_lines() {
     for slot in &world.slots {
         world.settled(slot);
     }
+    // What goes wrong is logged too, and at least this much is said below `info`.
+    let token = world.folder().join("agent.token");
+    let args = [
+        "join".as_ref(),
+        token.as_os_str(),
+        "--name".as_ref(),
+        "third".as_ref(),
+        "--state".as_ref(),
+        world.folder().as_os_str(),
+    ];
+    let again = hopline().args(args).env("RUST_LOG", "trace").output().unwrap();
+    assert!(!again.status.success());
+    TcpStream::connect(world.relay.address).unwrap().write_all(b"garbage, and no TLS").unwrap();
+    world.relay.process.logged("DEBUG TLS handshake failed");
+    let said = [again.stdout, again.stderr].concat();
+    no_secret(&secrets, "what `join` says", &String::from_utf8_lossy(&said));
     for process in world.processes() {
         let log = process.log();
-        assert!(log.contains("TRACE"), "the log is at trace");
-        // The search finds what is there.
-        assert!(log.contains("hopline"));
-        for (what, text) in [("log", log), ("command line", command_line(process.pid()))] {
-            for secret in &secrets {
-                assert!(!text.contains(secret), "a secret in the {what} of process {}", process.pid());
-            }
-        }
+        assert!(log.contains(" INFO "), "nothing in the log");
+        no_secret(&secrets, "a log", &log);
+        no_secret(&secrets, "a command line", &command_line(process.pid()));
     }
     assert_eq!(world.agent.status().links[0].last_error, None, "the links lived through the silence");
     assert_eq!(world.sidecar.status().links[0].last_error, None, "the links lived through the silence");
+}
+
+fn no_secret(secrets: &[String], place: &str, text: &str) {
+    assert!(!secrets.iter().any(|secret| text.contains(secret)), "a secret in {place}:\n{text}");
 }
 
 fn command_line(pid: u32) -> String {

@@ -40,6 +40,8 @@ pub(crate) struct WorldOptions {
     pub(crate) log: &'static str,
     /// `keepalive:` of both edges.
     pub(crate) keepalive: &'static str,
+    /// How long a drain takes, of all three.
+    pub(crate) drain: &'static str,
     /// Further lines under the agent's `services:`.
     pub(crate) services: &'static str,
     /// Further lines under the sidecar's `connect:`.
@@ -56,6 +58,7 @@ impl Default for WorldOptions {
             slots: 1,
             log: "hopline_relay=debug,hopline_edge=debug,hopline_link=debug,info",
             keepalive: "default",
+            drain: "10s",
             services: "",
             mappings: "",
             dial: &["*"],
@@ -269,7 +272,8 @@ impl Relay {
         let admin = format!("unix:{}", folder.join("relay.sock").display());
         let listen = format!("{}:{port}", options.relay_host);
         let mut command = hopline();
-        command.args(["relay", "--name", "relay-a", "--listen", &listen, "--admin", &admin, "--state"]);
+        command.args(["relay", "--name", "relay-a", "--listen", &listen, "--admin", &admin]);
+        command.args(["--drain", options.drain, "--state"]);
         command.arg(&state).env("RUST_LOG", options.log);
         let process = Process::spawn("relay", folder, command);
         let address = process.logged("relay listens listen=").parse().unwrap();
@@ -367,7 +371,8 @@ fn admin_socket(folder: &Path, name: &str) -> PathBuf {
 
 fn head(options: &WorldOptions, folder: &Path, name: &str) -> String {
     let admin = admin_socket(folder, name);
-    format!("status: \"unix:{}\"\nkeepalive: \"{}\"\n", admin.display(), options.keepalive)
+    let WorldOptions { keepalive, drain, .. } = options;
+    format!("status: \"unix:{}\"\nkeepalive: \"{keepalive}\"\ndrain: {drain}\n", admin.display())
 }
 
 fn agent_file(options: &WorldOptions, folder: &Path, ports: &[u16]) -> String {
