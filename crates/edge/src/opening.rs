@@ -140,7 +140,34 @@ impl<'a> Opening<'a> {
 
     fn may_repeat(&self, abort: &Abort) -> bool {
         let untouched = self.kept.is_empty() && !self.inbound.is_ended();
-        let safe = abort.code == Code::DRAINING || (abort.code == Code::CONN_LOST && untouched);
-        safe && Instant::now() < self.deadline
+        is_safe_to_repeat(abort.code, untouched) && Instant::now() < self.deadline
+    }
+}
+
+/// Whether an open that failed so may go out again. A link that was lost, or whose peer left without a drain, may have
+/// carried the open as far as the server: then only if nothing was said yet.
+fn is_safe_to_repeat(code: Code, untouched: bool) -> bool {
+    code == Code::DRAINING || (untouched && [Code::CONN_LOST, Code::SHUTDOWN].contains(&code))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_said_is_never_said_twice() {
+        for (code, untouched, repeat) in [
+            (Code::DRAINING, true, true),
+            (Code::DRAINING, false, true),
+            (Code::CONN_LOST, true, true),
+            (Code::CONN_LOST, false, false),
+            (Code::SHUTDOWN, true, true),
+            (Code::SHUTDOWN, false, false),
+            (Code::OFFLINE, true, false),
+            (Code::DIAL_FAILED, true, false),
+            (Code::TIMEOUT, true, false),
+        ] {
+            assert_eq!(is_safe_to_repeat(code, untouched), repeat, "{code}, untouched: {untouched}");
+        }
     }
 }
