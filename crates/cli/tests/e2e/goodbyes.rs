@@ -4,10 +4,11 @@
 use std::io::Write as _;
 use std::time::{Duration, Instant};
 
+use hopline_admin::status::LinkState;
 use rustix::process::Signal;
 
 use crate::ends::{reason_at, service_reason_at};
-use crate::harness::{Conn, Ended, Kind, Process, World, WorldOptions};
+use crate::harness::{Conn, Ended, Kind, PATIENCE, Process, World, WorldOptions, until};
 
 /// A process that was asked to end is gone by then.
 const GONE_WITHIN: Duration = Duration::from_secs(2);
@@ -98,7 +99,9 @@ fn p17_sigint_ends_sessions_with_a_reason() {
 
     let open = session(&world);
     world.relay.process.signal(Signal::TERM);
-    world.relay.process.logged("draining");
+    until("the sidecar knows of the drain", PATIENCE, || {
+        (world.sidecar.status().links[0].state == LinkState::Draining).then_some(())
+    });
     // P7: the only relay drains, so this is held until one is there.
     let mut early = world.slots[0].dial(Kind::Tcp);
     world.relay.process.signal(Signal::TERM);
