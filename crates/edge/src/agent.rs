@@ -146,7 +146,7 @@ impl Service {
             Ok(()) => {}
             Err(Broken::Session(abort)) if abort.code == Code::PEER_RESET => {}
             Err(Broken::Session(abort)) => self.figures.fault.note(&abort),
-            Err(Broken::Local(message)) => self.figures.fault.note(&Abort::new(Code::PEER_RESET, message)),
+            Err(Broken::Local(abort)) => self.figures.fault.note(&abort),
         }
     }
 }

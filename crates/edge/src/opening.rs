@@ -68,9 +68,9 @@ impl<'a> Opening<'a> {
                     tracing::debug!(reason = %abort.code, hop = abort.hops, "open refused; trying again");
                     tokio::time::sleep(PAUSE).await;
                 }
-                Err(Broken::Local(message)) => {
-                    session.abort(Code::PEER_RESET, message.as_str());
-                    return Err(Broken::Local(message));
+                Err(Broken::Local(abort)) => {
+                    session.abort_with(abort.clone());
+                    return Err(Broken::Local(abort));
                 }
                 Err(broken) => return Err(broken),
             }

@@ -27,13 +27,28 @@ const LAST_QUEUE: usize = 8 << 20;
 pub(crate) enum Broken {
     /// The session was aborted, by the far side or by the death of a link.
     Session(Abort),
-    /// The connection was reset, or its owner went away without ending it. The session has been told.
-    Local(String),
+    /// The connection broke: its owner reset it or went away without ending it (`peer_reset`), or its host fell
+    /// silent (`forward_dead`). The session has been told.
+    Local(Abort),
 }
 
 impl Broken {
     pub(crate) fn went_away() -> Self {
-        Self::Local("the connection was closed by its owner".to_owned())
+        Self::Local(Abort::new(Code::PEER_RESET, "the connection was closed by its owner"))
+    }
+
+    #[expect(
+        clippy::wildcard_enum_match_arm,
+        reason = "the system may name any error; these say that a host is silent"
+    )]
+    fn local(error: &io::Error) -> Self {
+        let code = match error.kind() {
+            io::ErrorKind::TimedOut | io::ErrorKind::HostUnreachable | io::ErrorKind::NetworkUnreachable => {
+                Code::FORWARD_DEAD
+            }
+            _ => Code::PEER_RESET,
+        };
+        Self::Local(Abort::new(code, error.to_string()))
     }
 }
 
@@ -97,7 +112,7 @@ impl Inbound {
                 self.ended = true;
                 Ok(None)
             }
-            Err(error) => Err(Broken::Local(error.to_string())),
+            Err(error) => Err(Broken::local(&error)),
         }
     }
 
@@ -128,7 +143,7 @@ impl Outbound {
                 None => return end(local).map(|()| false),
             }
         }
-        let written = write(local, &self.piece).await.map_err(|error| Broken::Local(error.to_string()))?;
+        let written = write(local, &self.piece).await.map_err(|error| Broken::local(&error))?;
         self.piece.advance(written);
         Ok(true)
     }
@@ -157,9 +172,9 @@ pub(crate) async fn pump(
         Err(Broken::Session(_)) => {
             while let Ok(Ok(true)) = timeout(LAST_BYTES, outbound.step(session, local)).await {}
         }
-        Err(Broken::Local(message)) => {
+        Err(Broken::Local(abort)) => {
             last_inbound(&mut inbound, local, session).await;
-            session.abort(Code::PEER_RESET, message.as_str());
+            session.abort_with(abort.clone());
         }
     }
     result
@@ -235,7 +250,7 @@ fn end(local: &LocalStream) -> Result<(), Broken> {
         Ok(()) => Ok(()),
         // It was closed from the other side in this moment; what it had is delivered.
         Err(error) if error.kind() == io::ErrorKind::NotConnected => Ok(()),
-        Err(error) => Err(Broken::Local(error.to_string())),
+        Err(error) => Err(Broken::local(&error)),
     }
 }
 
