@@ -120,7 +120,7 @@ fn dial_pipes_stdin_and_stdout() {
         scope.spawn(move || stdin.write_all(&request).unwrap());
         scope.spawn(|| {
             let mut server = slot.accept();
-            assert!(server.to_eof() == pattern(1, 300 << 10), "another request");
+            assert!(server.read_to_eof() == pattern(1, 300 << 10), "another request");
             server.write_all(&reply).unwrap();
         });
         let mut got = Vec::new();

@@ -34,7 +34,7 @@ pub(crate) fn reply_after_end(app: &mut Conn, server: &mut Conn, silence: Durati
     let (request, reply) = (pattern(1, 1 << 10), pattern(2, 1 << 20));
     app.write_all(&request).unwrap();
     app.end();
-    assert_eq!(server.to_eof(), request);
+    assert_eq!(server.read_to_eof(), request);
     // The silence is what is tried here: nothing may come meanwhile.
     server.set_patience(silence);
     assert!(server.read(&mut [0]).is_ok_and(|n| n == 0));
@@ -48,7 +48,7 @@ pub(crate) fn reply_after_end(app: &mut Conn, server: &mut Conn, silence: Durati
             server.write_all(&reply).unwrap();
             server.end();
         });
-        assert!(app.to_eof() == reply, "the reply is another");
+        assert!(app.read_to_eof() == reply, "the reply is another");
     });
 }
 
@@ -65,7 +65,7 @@ fn f5_http_with_half_close() {
             scope.spawn(|| {
                 for _ in 0..REQUESTS {
                     let mut server = slot.accept();
-                    assert_eq!(server.to_eof(), b"GET / HTTP/1.0\r\n\r\n");
+                    assert_eq!(server.read_to_eof(), b"GET / HTTP/1.0\r\n\r\n");
                     server.write_all(&answer).unwrap();
                 }
             });
@@ -73,7 +73,7 @@ fn f5_http_with_half_close() {
                 let mut app = slot.dial(kind);
                 app.write_all(b"GET / HTTP/1.0\r\n\r\n").unwrap();
                 app.end();
-                assert!(app.to_eof() == answer, "{kind:?}: answer {number} is another");
+                assert!(app.read_to_eof() == answer, "{kind:?}: answer {number} is another");
             }
         });
         world.settled(slot);
@@ -91,7 +91,7 @@ fn f7_server_closes_first() {
         let (mut app, mut server) = slot.pair(kind);
         server.write_all(b"bye").unwrap();
         drop(server);
-        assert_eq!(app.to_eof(), b"bye");
+        assert_eq!(app.read_to_eof(), b"bye");
         assert_eq!(world.mapping(&slot.name(kind)).sessions.open, 1, "{kind:?}: half closed is open");
         drop(app);
         world.settled(slot);
@@ -182,9 +182,9 @@ fn f35_end_while_the_other_direction_is_blocked() {
         let sent = fill(&mut app);
         server.write_all(&[3; 31]).unwrap();
         server.end();
-        assert_eq!(app.to_eof(), [3; 31]);
+        assert_eq!(app.read_to_eof(), [3; 31]);
         let received = thread::scope(|scope| {
-            let reader = scope.spawn(|| server.to_eof().len());
+            let reader = scope.spawn(|| server.read_to_eof().len());
             app.end();
             reader.join().unwrap()
         });

@@ -8,7 +8,7 @@ use hopline_admin::status::LinkState;
 use rustix::process::Signal;
 
 use crate::ends::{reason_at, service_reason_at};
-use crate::harness::{Conn, Ended, Kind, PATIENCE, Process, World, WorldOptions, until};
+use crate::harness::{Conn, Ended, Kind, PATIENCE, Process, World, WorldOptions, run, until};
 
 /// A process that was asked to end is gone by then.
 const GONE_WITHIN: Duration = Duration::from_secs(2);
@@ -133,6 +133,9 @@ fn p15_killed_processes() {
     let killed = Instant::now();
     both_are_reset(open);
     assert!(killed.elapsed() < Duration::from_secs(1), "{:?}", killed.elapsed());
+    until("without a link it is not healthy", PATIENCE, || {
+        (run(["status", &world.sidecar.admin]).status.code() == Some(1)).then_some(())
+    });
     reason_at(&world, "t0", "conn_lost", 0);
     service_reason_at(&world, "t0", "conn_lost", 0);
     // P7: an open that is made while the relay is away is held, and carried once it is back.

@@ -64,7 +64,7 @@ fn i1_200_sessions_at_once() {
                     writer.write_all(&bytes).unwrap();
                     writer.end();
                 });
-                app.to_eof()
+                app.read_to_eof()
             });
             assert!(back == bytes, "{kind:?} {seed}: other bytes");
         };
@@ -151,9 +151,9 @@ fn f43_nothing_is_left_behind() {
             let (mut app, mut server) = slot.pair(kind);
             app.write_all(&number.to_le_bytes()).unwrap();
             app.end();
-            assert_eq!(server.to_eof(), number.to_le_bytes());
+            assert_eq!(server.read_to_eof(), number.to_le_bytes());
             drop(server);
-            assert_eq!(app.to_eof(), b"");
+            assert_eq!(app.read_to_eof(), b"");
         }
     }
     back_to(&world, slot, &before);

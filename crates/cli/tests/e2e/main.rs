@@ -12,5 +12,7 @@ mod grpc;
 mod harness;
 mod load;
 mod refusals;
+mod reload;
 mod resets;
 mod secrets;
+mod waiting;

@@ -152,7 +152,7 @@ fn f17_closed_port() {
     let server = std::net::TcpListener::from(taken);
     let mut app = Conn::Tcp(std::net::TcpStream::connect(&address).unwrap()).patient();
     Conn::Tcp(server.accept().unwrap().0).write_all(b"back").unwrap();
-    assert_eq!(app.to_eof(), b"back");
+    assert_eq!(app.read_to_eof(), b"back");
 }
 
 /// F22, F23: one session of 50 is reset by its server; the others and the listener do not notice.

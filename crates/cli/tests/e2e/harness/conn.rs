@@ -90,7 +90,7 @@ impl Conn {
     }
 
     /// Reads to a clean end.
-    pub(crate) fn to_eof(&mut self) -> Vec<u8> {
+    pub(crate) fn read_to_eof(&mut self) -> Vec<u8> {
         let (bytes, ended) = self.drain();
         assert_eq!(ended, Ended::Eof, "after {} bytes", bytes.len());
         bytes

@@ -224,9 +224,9 @@ impl World {
             assert_eq!(server.chunk(6), b"works?");
             server.write_all(b"yes").unwrap();
             server.end();
-            assert_eq!(app.to_eof(), b"yes");
+            assert_eq!(app.read_to_eof(), b"yes");
             app.end();
-            assert_eq!(server.to_eof(), b"");
+            assert_eq!(server.read_to_eof(), b"");
         }
     }
 

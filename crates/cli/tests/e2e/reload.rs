@@ -1,0 +1,108 @@
+//! SIGHUP: a changed file is taken over, a bad one changes nothing.
+
+use std::io::Write as _;
+use std::net::TcpStream;
+
+use rustix::process::Signal;
+
+use crate::ends::reason_at;
+use crate::harness::{Conn, Kind, PATIENCE, World, WorldOptions, until};
+
+/// Rewrites the file of an edge.
+fn rewrite(world: &World, edge: &str, change: impl FnOnce(String) -> String) {
+    let path = world.folder().join(edge).with_extension("yaml");
+    let text = std::fs::read_to_string(&path).unwrap();
+    std::fs::write(&path, change(text)).unwrap();
+}
+
+fn exchange(app: &mut Conn, server: &mut Conn) {
+    app.write_all(b"to").unwrap();
+    assert_eq!(server.chunk(2), b"to");
+    server.write_all(b"fro").unwrap();
+    assert_eq!(app.chunk(3), b"fro");
+}
+
+/// F137: new sessions go by the new file; open ones keep the server that they have.
+#[test]
+fn f137_reload_of_services() {
+    let world = World::start(WorldOptions { slots: 2, ..WorldOptions::default() });
+    let [first, second] = world.slots.as_slice() else { panic!("two slots") };
+    let (mut app, mut server) = first.pair(Kind::Tcp);
+    let ports = [first, second].map(|slot| slot.server.local_addr().unwrap().port().to_string());
+    // t0 moves to the second server, u0 is gone.
+    rewrite(&world, "agent", |text| {
+        let kept = text.lines().filter(|line| !line.starts_with("  u0:"));
+        let moved = kept.map(|line| match line.starts_with("  t0:") {
+            true => line.replace(&ports[0], &ports[1]),
+            false => line.to_owned(),
+        });
+        moved.collect::<Vec<_>>().join("\n")
+    });
+    world.agent.process.signal(Signal::HUP);
+    until("t0 has moved", PATIENCE, || world.service("t0").target.ends_with(&ports[1]).then_some(()));
+    exchange(&mut app, &mut server);
+    let mut moved = first.dial(Kind::Tcp);
+    exchange(&mut moved, &mut second.accept());
+    until("u0 is gone", PATIENCE, || {
+        let mut app = first.dial(Kind::Unix);
+        app.drain();
+        (world.mapping("u0").last_error?.reason == "offline").then_some(())
+    });
+    reason_at(&world, "u0", "offline", 1);
+    world.works(second);
+}
+
+/// A mapping that is gone from the file closes its socket, and only that; when it comes back it works.
+#[test]
+fn reload_of_mappings() {
+    let world = World::start(WorldOptions { slots: 2, ..WorldOptions::default() });
+    let slot = &world.slots[0];
+    let mut open = slot.pair(Kind::Tcp);
+    let mut line = String::new();
+    rewrite(&world, "sidecar", |text| {
+        let (gone, kept): (Vec<&str>, Vec<&str>) = text.lines().partition(|line| line.starts_with("  t0:"));
+        line = gone.concat();
+        kept.join("\n")
+    });
+    world.sidecar.process.signal(Signal::HUP);
+    let mappings = || world.sidecar.status().mappings.iter().map(|m| m.name.clone()).collect::<Vec<_>>();
+    until("t0 is gone", PATIENCE, || (mappings() == ["t1", "u0", "u1"]).then_some(()));
+    TcpStream::connect(slot.address()).unwrap_err();
+    exchange(&mut open.0, &mut open.1);
+    world.works(&world.slots[1]);
+
+    rewrite(&world, "sidecar", |text| format!("{text}\n{line}\n"));
+    world.sidecar.process.signal(Signal::HUP);
+    until("t0 is back", PATIENCE, || (mappings() == ["t0", "t1", "u0", "u1"]).then_some(()));
+    let address = world.mapping("t0").listen;
+    let mut again = Conn::Tcp(TcpStream::connect(address).unwrap()).patient();
+    exchange(&mut again, &mut slot.accept());
+    exchange(&mut open.0, &mut open.1);
+}
+
+/// F136: a file that is broken, cut off or missing changes nothing, and the log says why.
+#[test]
+fn f136_bad_file_changes_nothing() {
+    let world = World::start(WorldOptions::default());
+    let slot = world.slot();
+    let (mut app, mut server) = slot.pair(Kind::Unix);
+    let before = world.sidecar.status().mappings;
+    let file = world.folder().join("sidecar.yaml");
+    let whole = std::fs::read_to_string(&file).unwrap();
+    let bad: [Option<&str>; 4] = [Some("connect: ["), Some(""), Some(&whole[..whole.len() - 20]), None];
+    for (number, text) in (1..).zip(bad) {
+        match text {
+            Some(text) => std::fs::write(&file, text).unwrap(),
+            None => std::fs::remove_file(&file).unwrap(),
+        }
+        world.sidecar.process.signal(Signal::HUP);
+        until("the log says why", PATIENCE, || {
+            (world.sidecar.process.log().matches("nothing was reloaded").count() == number).then_some(())
+        });
+        exchange(&mut app, &mut server);
+        let after = world.sidecar.status().mappings;
+        assert_eq!(before.len(), after.len());
+        assert!(before.iter().zip(&after).all(|(a, b)| (&a.name, &a.listen) == (&b.name, &b.listen)));
+    }
+    world.works(slot);
+}
