@@ -30,10 +30,20 @@ impl Place {
     /// The keys that are read here.
     pub(crate) fn keys(self) -> &'static [&'static str] {
         match self {
-            Self::Edge => {
-                &["relay", "status", "keepalive", "open_timeout", "hold", "drain", "services", "connect", "log"]
+            Self::Edge => &[
+                "relay",
+                "status",
+                "keepalive",
+                "open_timeout",
+                "hold",
+                "drain",
+                "services",
+                "connect",
+                "log",
+            ],
+            Self::Relay => {
+                &["listen", "state", "admin", "keepalive", "hold", "drain", "answer_timeout", "log"]
             }
-            Self::Relay => &["listen", "state", "admin", "keepalive", "hold", "drain", "answer_timeout", "log"],
             Self::Service => &["grpc", "tcp", "allow"],
             Self::Target => &["tcp", "forward"],
             Self::Mapping => &["listen", "open_timeout", "inspect", "mode", "group", "expose"],

@@ -97,10 +97,14 @@ impl Session {
     /// clean. For who holds a session without reading it: it takes the reader's place. Cancel safe.
     pub async fn aborted(&self) -> Abort {
         poll_fn(|cx| {
-            self.wait(cx, |slot| &mut slot.read, |state| match state.link.abort_reason(self.id) {
-                Some(abort) => Poll::Ready(abort.clone()),
-                None => Poll::Pending,
-            })
+            self.wait(
+                cx,
+                |slot| &mut slot.read,
+                |state| match state.link.abort_reason(self.id) {
+                    Some(abort) => Poll::Ready(abort.clone()),
+                    None => Poll::Pending,
+                },
+            )
         })
         .await
     }

@@ -252,6 +252,9 @@ impl Two {
         else {
             return;
         };
+        if known[end].released {
+            return;
+        }
         let link = &mut self.links[end];
         let most = usize::from(argument) * 5;
         match call & 0x0f {
@@ -376,6 +379,9 @@ impl Two {
             for number in &numbers {
                 for end in 0..2 {
                     let Some(id) = self.links[end].session(*number) else { continue };
+                    if self.sessions.get(number).is_none_or(|known| known[end].released) {
+                        continue;
+                    }
                     self.links[end].answer(id, Bytes::new());
                     self.links[end].end(id);
                     if let Some(known) = self.sessions.get_mut(number) {
