@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use rustix::process::Signal;
 
 use crate::ends::{reason_at, service_reason_at};
-use crate::harness::{Conn, Ended, World, WorldOptions};
+use crate::harness::{Conn, Ended, PATIENCE, World, WorldOptions, until};
 
 /// P8, and the reasons of the closed list: a name that the sidecar may not dial, one that the agent's `allow:` keeps
 /// from it, and one whose agent has said goodbye.
@@ -43,5 +43,5 @@ fn refused_at_once(world: &World, mapping: &str) {
     let mut app = Conn::Tcp(TcpStream::connect(world.mapping(mapping).listen).unwrap()).patient();
     assert_eq!(app.drain(), (Vec::new(), Ended::Reset));
     assert!(began.elapsed() < Duration::from_secs(1), "{mapping}: after {:?}", began.elapsed());
-    assert_eq!(world.mapping(mapping).sessions.open, 0);
+    until("its session is over", PATIENCE, || (world.mapping(mapping).sessions.open == 0).then_some(()));
 }

@@ -25,10 +25,7 @@ fn f14_servers_reset_is_never_an_end() {
         assert!(rest.is_empty());
         reset_as_far_as_possible(kind, ended);
         // The reset follows the bytes at once: some may be lost, as directly, but none is another.
-        let (mut app, mut server) = slot.pair(kind);
-        // Only when the agent knows that its dial has succeeded: until then a reset is a dial that failed.
-        app.write_all(b"now").unwrap();
-        server.chunk(3);
+        let (mut app, mut server) = slot.answered_pair(kind);
         server.write_all(&sent).unwrap();
         server.reset();
         let (bytes, ended) = app.drain();
@@ -58,7 +55,7 @@ fn f14_applications_reset_reaches_the_server() {
     assert!(server.chunk(sent.len()) == sent);
     app.reset();
     assert_eq!(server.drain(), (Vec::new(), Ended::Reset));
-    let (app, mut server) = slot.pair(Kind::Tcp);
+    let (app, mut server) = slot.answered_pair(Kind::Tcp);
     app.reset();
     assert_eq!(server.drain().1, Ended::Reset);
     world.settled(slot);
@@ -186,7 +183,7 @@ fn f212_application_is_killed() {
     let world = shared();
     for kind in Kind::BOTH {
         let slot = world.slot();
-        let (app, mut server) = slot.pair(kind);
+        let (app, mut server) = slot.answered_pair(kind);
         if let Conn::Tcp(stream) = &app {
             server.write_all(b"unread").unwrap();
             stream.peek(&mut [0]).unwrap();

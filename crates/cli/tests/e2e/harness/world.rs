@@ -1,6 +1,7 @@
 //! A whole path: a relay, an agent and a sidecar, joined by tokens, with many services.
 
 use std::fmt::Write as _;
+use std::io::Write as _;
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::ops::Deref;
 use std::os::unix::net::UnixStream;
@@ -16,7 +17,7 @@ use tempfile::TempDir;
 use super::{Conn, PATIENCE, Process, hopline, run, until};
 
 /// Services of the shared path: each test takes those that it needs and nobody takes them again.
-const SHARED_SLOTS: usize = 32;
+const SHARED_SLOTS: usize = 48;
 /// After the last close, for everything of it to be gone (I4).
 const SETTLE: Duration = Duration::from_secs(5);
 
@@ -102,6 +103,14 @@ impl Slot {
     /// The server takes the next connection.
     pub(crate) fn accept(&self) -> Conn {
         Conn::Tcp(self.server.accept().unwrap().0).patient()
+    }
+
+    /// Both ends of a session that is known to be answered: until then its end may take a shorter way.
+    pub(crate) fn answered_pair(&self, kind: Kind) -> (Conn, Conn) {
+        let (mut app, mut server) = self.pair(kind);
+        server.write_all(b"!").unwrap();
+        assert_eq!(app.chunk(1), b"!");
+        (app, server)
     }
 
     /// Both ends of one session: the application's and the server's.
@@ -217,7 +226,6 @@ impl World {
 
     /// One session there and back: the path works.
     pub(crate) fn works(&self, slot: &Slot) {
-        use std::io::Write as _;
         for kind in Kind::BOTH {
             let (mut app, mut server) = slot.pair(kind);
             app.write_all(b"works?").unwrap();
