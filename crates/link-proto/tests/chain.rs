@@ -304,7 +304,7 @@ fn pauses_are_no_deaths_but_one_long_pause_of_one_end_is() {
     let Some(LinkEnd::Goodbye(abort)) = chain.link(1).end_of_link() else {
         panic!("{:?}", chain.link(1).end_of_link())
     };
-    assert_eq!((abort.code, abort.hops), (Code::CONN_LOST, 1));
+    assert_eq!((abort.code, abort.hops), (Code::CONN_LOST, 0));
 }
 
 #[test]

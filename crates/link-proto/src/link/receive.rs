@@ -87,7 +87,11 @@ impl Link {
                 self.peer_drains = true;
                 self.events.push_back(Event::PeerDrains { deadline_ms });
             }
-            Frame::Abort { id: SessionId(0), abort } => self.go_down(LinkEnd::Goodbye(one_hop_on(abort))),
+            Frame::Abort { id: SessionId(0), abort } => {
+                // A peer that gives this very link up as lost speaks of no other: it is hop 0 at both ends.
+                let own = abort.code == Code::CONN_LOST;
+                self.go_down(LinkEnd::Goodbye(if own { abort } else { one_hop_on(abort) }));
+            }
             Frame::Open { id, header } => {
                 self.watch.received_session_frame(now);
                 self.on_open(id, header)?;
