@@ -127,8 +127,7 @@ impl Pair {
             Fault::Left(code) => code == abort.code,
             Fault::Lost(link) => {
                 let near = if self.sides[side].end == 0 { link } else { links - 1 - link };
-                // One more where the dead link's other end still could say so.
-                abort.code == Code::CONN_LOST && (near..=near + 1).contains(&(abort.hops as usize))
+                abort.code == Code::CONN_LOST && abort.hops as usize == near
             }
         });
         assert!(
