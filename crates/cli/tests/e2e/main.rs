@@ -14,5 +14,6 @@ mod load;
 mod refusals;
 mod reload;
 mod resets;
+mod returns;
 mod secrets;
 mod waiting;
