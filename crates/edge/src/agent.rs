@@ -145,8 +145,7 @@ impl Service {
             // An application that leaves is no fault of the service.
             Ok(()) => {}
             Err(Broken::Session(abort)) if abort.code == Code::PEER_RESET => {}
-            Err(Broken::Session(abort)) => self.figures.fault.note(&abort),
-            Err(Broken::Local(abort)) => self.figures.fault.note(&abort),
+            Err(broken) => self.figures.fault.note(&broken.abort()),
         }
     }
 }

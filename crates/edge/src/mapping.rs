@@ -131,7 +131,7 @@ impl Mapping {
         };
         match result {
             // An application that resets its own connection has no fault to be told of.
-            Ok(()) | Err(Broken::Local(_)) => Ok(()),
+            Ok(()) | Err(Broken::Local(_) | Broken::Left) => Ok(()),
             Err(Broken::Session(abort)) => {
                 self.figures.fault.note(&abort);
                 Err(abort)

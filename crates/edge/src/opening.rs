@@ -30,6 +30,8 @@ pub(crate) struct Opening<'a> {
     kept: Vec<Bytes>,
     kept_len: usize,
     inbound: Inbound,
+    /// The application has said something and left: that is to arrive, and nothing of it will follow.
+    left: bool,
 }
 
 impl<'a> Opening<'a> {
@@ -50,6 +52,7 @@ impl<'a> Opening<'a> {
             kept: Vec::new(),
             kept_len: 0,
             inbound: Inbound::default(),
+            left: false,
         })
     }
 
@@ -60,7 +63,7 @@ impl<'a> Opening<'a> {
                 biased;
                 session = self.open() => session.map_err(Broken::Session)?,
                 // An application that gives up while its open is held leaves nothing behind.
-                () = gone(self.local) => return Err(Broken::went_away()),
+                () = gone(self.local), if !self.left => return Err(Broken::Left),
             };
             match self.until_answered(&session).await {
                 Ok(()) => return Ok((session, self.inbound)),
@@ -68,11 +71,10 @@ impl<'a> Opening<'a> {
                     tracing::debug!(reason = %abort.code, hop = abort.hops, "open refused; trying again");
                     tokio::time::sleep(PAUSE).await;
                 }
-                Err(Broken::Local(abort)) => {
-                    session.abort_with(abort.clone());
-                    return Err(Broken::Local(abort));
+                Err(broken) => {
+                    session.abort_with(broken.abort());
+                    return Err(broken);
                 }
-                Err(broken) => return Err(broken),
             }
         }
     }
@@ -110,7 +112,7 @@ impl<'a> Opening<'a> {
         let answered = tokio::time::timeout_at(self.deadline.into(), session.answered());
         tokio::pin!(answered);
         loop {
-            let more = self.kept_len < KEPT && !self.inbound.is_ended();
+            let more = self.kept_len < KEPT && !self.inbound.is_ended() && !self.left;
             tokio::select! {
                 biased;
                 answered = &mut answered => return match answered {
@@ -131,16 +133,29 @@ impl<'a> Opening<'a> {
                     Ok(None) => session.end(),
                     // The answer says more than the session's end does: it is read first.
                     Err(Broken::Session(_)) => tokio::task::yield_now().await,
-                    Err(broken) => return Err(broken),
+                    Err(broken) => self.has_left(broken)?,
                 },
-                () = gone(self.local), if !more => return Err(Broken::went_away()),
+                () = gone(self.local), if !more && !self.left => self.has_left(Broken::Left)?,
             }
         }
     }
 
+    /// Whoever resets its connection has given up. So has one that leaves without a word; but the last words of one
+    /// that closed its unix socket behind them are carried, as they are for one that closes a TCP connection.
+    fn has_left(&mut self, how: Broken) -> Result<(), Broken> {
+        if !self.local.is_unix() || self.is_untouched() {
+            return Err(how);
+        }
+        self.left = true;
+        Ok(())
+    }
+
+    fn is_untouched(&self) -> bool {
+        self.kept.is_empty() && !self.inbound.is_ended()
+    }
+
     fn may_repeat(&self, abort: &Abort) -> bool {
-        let untouched = self.kept.is_empty() && !self.inbound.is_ended();
-        is_safe_to_repeat(abort.code, untouched) && Instant::now() < self.deadline
+        is_safe_to_repeat(abort.code, self.is_untouched()) && Instant::now() < self.deadline
     }
 }
 

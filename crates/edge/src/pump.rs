@@ -17,7 +17,9 @@ use crate::local::{LocalStream, StreamEnd, end_of_stream, gone};
 /// Bytes read from a connection at once.
 const READ: usize = 64 << 10;
 /// After one side broke: for how long the other may take none of the bytes that are left for it.
-const LAST_BYTES: Duration = Duration::from_secs(2);
+const LAST_BYTES: Duration = Duration::from_secs(1);
+/// How long the far reader may take for all that was left for it, the end included.
+const LAST_END: Duration = Duration::from_secs(3);
 /// Most bytes that are still taken from a broken connection. No queue of the kernel is larger by default; one that
 /// was only half closed could go on for ever.
 const LAST_QUEUE: usize = 8 << 20;
@@ -27,14 +29,20 @@ const LAST_QUEUE: usize = 8 << 20;
 pub(crate) enum Broken {
     /// The session was aborted, by the far side or by the death of a link.
     Session(Abort),
-    /// The connection broke: its owner reset it or went away without ending it (`peer_reset`), or its host fell
-    /// silent (`forward_dead`). The session has been told.
+    /// The connection broke: its owner reset it (`peer_reset`), or its host fell silent (`forward_dead`). The session
+    /// has been told.
     Local(Abort),
+    /// The connection's owner went away without ending it. The session has been told.
+    Left,
 }
 
 impl Broken {
-    pub(crate) fn went_away() -> Self {
-        Self::Local(Abort::new(Code::PEER_RESET, "the connection was closed by its owner"))
+    /// What the session is told.
+    pub(crate) fn abort(&self) -> Abort {
+        match self {
+            Self::Session(abort) | Self::Local(abort) => abort.clone(),
+            Self::Left => Abort::new(Code::PEER_RESET, "the connection was closed by its owner"),
+        }
     }
 
     #[expect(
@@ -103,11 +111,11 @@ impl Inbound {
             biased;
             ready = session.writable() => ready.map_err(Broken::Session)?,
             // Nobody reads the connection while the session is full: a reset must be seen all the same.
-            () = gone(local) => return Err(Broken::went_away()),
+            () = gone(local) => return Err(Broken::Left),
         }
         match read(local, &mut self.buffer).await {
             Ok(Some(bytes)) => Ok(Some(bytes)),
-            Ok(None) if end_of_stream(local) == StreamEnd::Gone => Err(Broken::went_away()),
+            Ok(None) if end_of_stream(local) == StreamEnd::Gone => Err(Broken::Left),
             Ok(None) => {
                 self.ended = true;
                 Ok(None)
@@ -172,9 +180,20 @@ pub(crate) async fn pump(
         Err(Broken::Session(_)) => {
             while let Ok(Ok(true)) = timeout(LAST_BYTES, outbound.step(session, local)).await {}
         }
-        Err(Broken::Local(abort)) => {
-            last_inbound(&mut inbound, local, session).await;
-            session.abort_with(abort.clone());
+        Err(broken @ (Broken::Local(_) | Broken::Left)) => {
+            let all_read = last_inbound(&mut inbound, local, session).await;
+            // An abort waits for no credit: what still waits for some would be dropped, here or further on. So it goes
+            // out behind that; and behind the acknowledgement of one who closed when it had said everything. On TCP
+            // such a close is not told from a half-close, and does not come by here.
+            let closed = all_read && local.is_unix() && matches!(broken, Broken::Left);
+            if closed {
+                session.end();
+            }
+            while let Ok(Ok(1..)) = timeout(LAST_BYTES, session.sending()).await {}
+            if closed {
+                let _ = timeout(LAST_END, session.finish()).await;
+            }
+            session.abort_with(broken.abort());
         }
     }
     result
@@ -195,7 +214,7 @@ async fn both_ways(
                 tokio::select! {
                     ended = back => ended,
                     // Nobody reads the connection any more: that its owner has left must be seen all the same.
-                    () = gone(local) => Err(Broken::went_away()),
+                    () = gone(local) => Err(Broken::Left),
                 }
             }
             ended = &mut back => {
@@ -212,17 +231,23 @@ async fn both_ways(
     }
 }
 
-/// What lies in the connection's queue after it broke.
-async fn last_inbound(inbound: &mut Inbound, local: &LocalStream, session: &Session) {
+/// Sends what lies in the connection's queue after it broke. True if that was all, up to an end without an error.
+async fn last_inbound(inbound: &mut Inbound, local: &LocalStream, session: &Session) -> bool {
     let mut left = LAST_QUEUE;
     while left > 0 && !inbound.ended {
-        let Ok(Ok(())) = timeout(LAST_BYTES, session.writable()).await else { return };
-        let Ok(Ok(Some(bytes))) = timeout(LAST_BYTES, read(local, &mut inbound.buffer)).await else { return };
-        left = left.saturating_sub(bytes.len());
-        if session.write_bytes(bytes).await.is_err() {
-            return;
+        let Ok(Ok(())) = timeout(LAST_BYTES, session.writable()).await else { return false };
+        match timeout(LAST_BYTES, read(local, &mut inbound.buffer)).await {
+            Ok(Ok(Some(bytes))) => {
+                left = left.saturating_sub(bytes.len());
+                if session.write_bytes(bytes).await.is_err() {
+                    return false;
+                }
+            }
+            Ok(Ok(None)) => inbound.ended = true,
+            Ok(Err(_)) | Err(_) => return false,
         }
     }
+    inbound.ended
 }
 
 async fn read(local: &LocalStream, buffer: &mut BytesMut) -> io::Result<Option<Bytes>> {

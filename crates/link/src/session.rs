@@ -168,6 +168,33 @@ impl Session {
         )
     }
 
+    /// Waits until some of the bytes that were written have left for the peer; gives the count of those that still
+    /// wait, at once if there are none. For who is about to abort: an abort drops what waits. Cancel safe.
+    ///
+    /// # Errors
+    /// How the session ended.
+    pub async fn sending(&self) -> Result<usize, Abort> {
+        let mut first = None;
+        poll_fn(|cx| {
+            self.wait(
+                cx,
+                |slot| &mut slot.write,
+                |state| {
+                    if let Some(abort) = state.link.abort_reason(self.id) {
+                        return Poll::Ready(Err(abort.clone()));
+                    }
+                    let waiting = state.link.bytes_queued(self.id);
+                    if waiting == 0 || waiting < *first.get_or_insert(waiting) {
+                        return Poll::Ready(Ok(waiting));
+                    }
+                    state.link.notify_when_sent(self.id);
+                    Poll::Pending
+                },
+            )
+        })
+        .await
+    }
+
     /// Sends the end: the peer reads everything, then the end.
     pub fn end(&self) {
         self.shared().with(|state| state.link.end(self.id));

@@ -303,3 +303,31 @@ async fn two_hundred_sessions_at_once_over_a_splice() {
         task.await.unwrap();
     }
 }
+
+#[tokio::test]
+async fn who_waits_for_the_sending_loses_nothing_by_an_abort() {
+    let (dialer, listener) = in_memory().await;
+    let (near, far) = open(&dialer, &listener).await;
+    assert_eq!(near.sending().await, Ok(0));
+    // More than the window of a reader that has not read yet.
+    let sent = Bytes::from(pattern(200_000));
+    let abort = Abort::new(Code::PEER_RESET, "done");
+    let sender = async {
+        near.write_bytes(sent.clone()).await.unwrap();
+        while near.sending().await.unwrap() > 0 {}
+        near.abort_with(abort.clone());
+        assert_eq!(near.sending().await, Err(abort.clone()));
+    };
+    let reader = async {
+        let mut got = Vec::new();
+        loop {
+            match far.read_bytes().await {
+                Ok(bytes) => got.extend_from_slice(&bytes.unwrap()),
+                Err(abort) => return (got, abort.code),
+            }
+        }
+    };
+    let ((), (got, code)) = tokio::join!(sender, reader);
+    assert!(got == sent, "{} of {} bytes", got.len(), sent.len());
+    assert_eq!(code, Code::PEER_RESET);
+}

@@ -222,7 +222,7 @@ impl Link {
     }
 
     /// Wants [`Event::Writable`] when bytes of this session leave.
-    pub(crate) fn notify_when_sent(&mut self, id: SessionId) {
+    pub fn notify_when_sent(&mut self, id: SessionId) {
         if let Some(session) = self.sessions.get_mut(&id.0) {
             session.waiting.write = true;
         }
