@@ -172,6 +172,33 @@ fn close_in_order(app: &Conn, server: &Conn, order: &[Step; 4]) {
     });
 }
 
+/// An application that writes and closes, without a half-close and without reading, as `nc` or a logger does: all that
+/// it wrote arrives, be the close before or after the answer, and behind it the end. On a unix socket, where a full close
+/// is told from a half-close, the server is reset behind that.
+#[test]
+fn p1_application_that_writes_and_closes() {
+    let world = shared();
+    for kind in Kind::BOTH {
+        let slot = world.slot();
+        for len in [1, 10 << 10, 64 << 10, 256 << 10, 2 << 20] {
+            for _ in 0..5 {
+                let sent = pattern(len as u64, len);
+                let mut app = slot.dial(kind);
+                let received = thread::scope(|scope| {
+                    let reader = scope.spawn(|| slot.accept().drain());
+                    app.write_all(&sent).unwrap();
+                    drop(app);
+                    reader.join().unwrap()
+                });
+                assert_eq!((received.0.len(), received.1), (len, Ended::Eof), "{kind:?}");
+                assert!(received.0 == sent, "other bytes");
+            }
+        }
+        world.settled(slot);
+        assert_eq!(world.mapping(&slot.name(kind)).last_error, None);
+    }
+}
+
 /// F35: bytes and end of the server in one segment, while the application is held up in writing.
 #[test]
 fn f35_end_while_the_other_direction_is_blocked() {
