@@ -140,6 +140,8 @@ impl Inbound {
 #[derive(Debug, Default)]
 struct Outbound {
     piece: Bytes,
+    /// The connection was told the session's end.
+    ended: bool,
 }
 
 impl Outbound {
@@ -148,7 +150,10 @@ impl Outbound {
         if self.piece.is_empty() {
             match session.read_bytes().await.map_err(Broken::Session)? {
                 Some(piece) => self.piece = piece,
-                None => return end(local).map(|()| false),
+                None => {
+                    self.ended = true;
+                    return end(local).map(|()| false);
+                }
             }
         }
         let written = write(local, &self.piece).await.map_err(|error| Broken::local(&error))?;
@@ -177,8 +182,13 @@ pub(crate) async fn pump(
     let result = both_ways(local, &mut inbound, &mut outbound, session).await;
     match &result {
         Ok(()) => connection.close(),
-        Err(Broken::Session(_)) => {
+        Err(Broken::Session(abort)) => {
             while let Ok(Ok(true)) = timeout(LAST_BYTES, outbound.step(session, local)).await {}
+            // Who left at the far end had said everything, and its end is on its way to the connection's owner: a reset
+            // would overtake it, and throw away what lies in the kernel. The owner's next write meets one.
+            if outbound.ended && abort.code == Code::PEER_RESET {
+                connection.close();
+            }
         }
         Err(broken @ (Broken::Local(_) | Broken::Left)) => {
             let all_read = last_inbound(&mut inbound, local, session).await;

@@ -1,5 +1,7 @@
 //! Links over real carriers: in memory, TCP, TLS over TCP; sessions, splices, goodbyes.
 
+#![expect(clippy::unwrap_used, reason = "a helper of a test fails as the test itself does")]
+
 use std::sync::Arc;
 use std::time::Duration;
 
