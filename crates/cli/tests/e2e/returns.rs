@@ -173,8 +173,9 @@ fn f112_a_newer_process_takes_over_at_once() {
     command.arg("up").arg("-c").arg(&path).arg("--state").arg(&world.agent.state);
     let newer = Process::spawn("newer", world.folder(), command);
     newer.logged("link up");
-    world.works(&world.slots[0]);
+    // Its services follow its link. An open before that goes to the older one, and with it.
     world.relay.process.logged("takes over");
+    world.works(&world.slots[0]);
     // The older one is told when it wakes.
     world.agent.process.signal(Signal::CONT);
     world.agent.process.logged("taken over");
