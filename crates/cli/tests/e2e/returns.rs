@@ -163,7 +163,7 @@ fn p7_opens_wait_for_an_agent_that_was_killed() {
 fn f112_a_newer_process_takes_over_at_once() {
     let world = World::start(WorldOptions::default());
     world.works(&world.slots[0]);
-    world.agent.process.signal(Signal::STOP);
+    world.agent.process.pause();
     let file = std::fs::read_to_string(world.folder().join("agent.yaml")).unwrap();
     let without_status: String =
         file.lines().filter(|line| !line.starts_with("status:")).map(|line| format!("{line}\n")).collect();
@@ -177,7 +177,7 @@ fn f112_a_newer_process_takes_over_at_once() {
     world.relay.process.logged("takes over");
     world.works(&world.slots[0]);
     // The older one is told when it wakes.
-    world.agent.process.signal(Signal::CONT);
+    world.agent.process.resume();
     world.agent.process.logged("taken over");
     world.works(&world.slots[0]);
 }
@@ -190,11 +190,11 @@ fn p14_no_answer_within_the_open_timeout() {
         mappings: "  slow: { listen: \"127.0.0.1:0\", open_timeout: 300ms }\n",
         ..WorldOptions::default()
     });
-    world.agent.process.signal(Signal::STOP);
+    world.agent.process.pause();
     let mut app = Conn::Tcp(TcpStream::connect(world.mapping("slow").listen).unwrap()).patient();
     assert_eq!(app.drain(), (Vec::new(), Ended::Reset));
     reason_at(&world, "slow", "timeout", 0);
-    world.agent.process.signal(Signal::CONT);
+    world.agent.process.resume();
     world.works(&world.slots[0]);
     assert_eq!(world.service("slow").sessions.total, 0, "nobody waited for it any more");
 }

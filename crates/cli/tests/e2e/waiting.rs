@@ -4,8 +4,6 @@ use std::io::Write as _;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use rustix::process::Signal;
-
 use crate::ends::fill;
 use crate::harness::{Conn, Kind, Process, World, WorldOptions, pattern, shared};
 
@@ -17,7 +15,7 @@ fn f4_everything_said_before_the_answer() {
     let slot = world.slot();
     let (request, reply) = (pattern(4, 200 << 10), pattern(5, 200 << 10));
     for kind in Kind::BOTH {
-        world.agent.process.signal(Signal::STOP);
+        world.agent.process.pause();
         let mut app = slot.dial(kind);
         let given_up: Vec<Conn> = (0..20).map(|_| slot.dial(kind)).collect();
         for mut app in given_up {
@@ -32,7 +30,7 @@ fn f4_everything_said_before_the_answer() {
                 writer.write_all(request).unwrap();
                 writer.end();
             });
-            world.agent.process.signal(Signal::CONT);
+            world.agent.process.resume();
             // Those that were given up may have come as far as the server, and end by themselves.
             loop {
                 let mut server = slot.accept();

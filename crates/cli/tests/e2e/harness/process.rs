@@ -74,6 +74,24 @@ impl Process {
         kill_process(Pid::from_raw(self.pid.cast_signed()).unwrap(), signal).unwrap();
     }
 
+    /// Stops it where it stands, until [`Process::resume`]. It does nothing any more when this returns.
+    pub(crate) fn pause(&self) {
+        self.signal(Signal::STOP);
+        until(&format!("{} is paused", self.name), PATIENCE, || {
+            let mut threads = std::fs::read_dir(format!("/proc/{}/task", self.pid)).unwrap();
+            let is_stopped = |thread: std::io::Result<std::fs::DirEntry>| {
+                // A thread may end in this moment.
+                let stat = std::fs::read_to_string(thread.unwrap().path().join("stat")).unwrap_or_default();
+                stat.rsplit_once(") ").is_some_and(|(_, fields)| fields.starts_with('T'))
+            };
+            threads.all(is_stopped).then_some(())
+        });
+    }
+
+    pub(crate) fn resume(&self) {
+        self.signal(Signal::CONT);
+    }
+
     pub(crate) fn wait_exit(&self, limit: Duration) -> ExitStatus {
         until(&format!("{} ends", self.name), limit, || self.child().try_wait().unwrap())
     }
