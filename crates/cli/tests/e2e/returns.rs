@@ -199,6 +199,22 @@ fn p14_no_answer_within_the_open_timeout() {
     assert_eq!(world.service("slow").sessions.total, 0, "nobody waited for it any more");
 }
 
+/// P14: a relay with a bound of its own gives up earlier, and says that it was the one.
+#[test]
+fn p14_no_answer_within_the_relays_answer_timeout() {
+    let world =
+        World::start(WorldOptions { relay_file: "answer_timeout: 300ms\n", ..WorldOptions::default() });
+    // What is answered in time is not touched later.
+    let (mut app, mut server) = world.slots[0].answered_pair(Kind::Tcp);
+    world.agent.process.signal(Signal::STOP);
+    let mut late = world.slots[0].dial(Kind::Tcp);
+    assert_eq!(late.drain(), (Vec::new(), Ended::Reset));
+    reason_at(&world, "t0", "timeout", 1);
+    world.agent.process.signal(Signal::CONT);
+    app.write_all(b"still here").unwrap();
+    assert_eq!(server.chunk(10), b"still here");
+}
+
 /// P8: a thousand connections to a service that nobody serves: each is refused and counted, and nothing is left.
 #[test]
 fn p8_a_thousand_refusals_leave_nothing_behind() {

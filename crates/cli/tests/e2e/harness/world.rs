@@ -49,6 +49,8 @@ pub(crate) struct WorldOptions {
     pub(crate) mappings: &'static str,
     /// What the sidecar may dial.
     pub(crate) dial: &'static [&'static str],
+    /// The relay's config file.
+    pub(crate) relay_file: &'static str,
     /// The address on which the relay listens: of its own for a relay that has to come back to its port.
     pub(crate) relay_host: &'static str,
 }
@@ -63,6 +65,7 @@ impl Default for WorldOptions {
             services: "",
             mappings: "",
             dial: &["*"],
+            relay_file: "",
             relay_host: "127.0.0.1",
         }
     }
@@ -281,6 +284,8 @@ impl Relay {
         let listen = format!("{}:{port}", options.relay_host);
         let mut command = hopline();
         command.args(["relay", "--name", "relay-a", "--listen", &listen, "--admin", &admin]);
+        write(folder, "relay-file", options.relay_file);
+        command.arg("-c").arg(folder.join("relay-file.yaml"));
         command.args(["--drain", options.drain, "--state"]);
         command.arg(&state).env("RUST_LOG", options.log);
         let process = Process::spawn("relay", folder, command);
