@@ -30,18 +30,26 @@ enum Left {
     Replaced,
 }
 
-/// Keeps a link to one relay for as long as the task runs.
+/// Keeps a link to one relay until the edge is on its way out and the link it has then is over.
 pub(crate) async fn run(uplinks: Arc<Uplinks>, uplink: Arc<Uplink>, agent: Arc<Agent>) {
     let mut backoff = Backoff::new(Instant::now());
     let mut first = true;
     // They outlive the link: each has its own end to see to.
     let mut sessions = JoinSet::new();
+    let mut leaving = uplinks.leaving();
     loop {
-        if !first {
-            tokio::time::sleep(backoff.pause(Instant::now(), rand::random())).await;
-        }
+        let dialled = async {
+            if !first {
+                tokio::time::sleep(backoff.pause(Instant::now(), rand::random())).await;
+            }
+            dial_until_up(&uplinks, &uplink, &backoff).await
+        };
+        let tls = tokio::select! {
+            biased;
+            _ = leaving.wait_for(Option::is_some) => break,
+            tls = dialled => tls,
+        };
         first = false;
-        let tls = dial_until_up(&uplinks, &uplink, &backoff).await;
         let up = Instant::now();
         let left = use_link(&uplinks, &uplink, &agent, tls, &mut sessions).await;
         uplinks.change(&uplink, |state| {
@@ -56,9 +64,13 @@ pub(crate) async fn run(uplinks: Arc<Uplinks>, uplink: Arc<Uplink>, agent: Arc<A
                 Abort::new(Code::REFUSED, "a newer process of this machine has taken over")
             }
         };
+        if leaving.borrow().is_some() {
+            break;
+        }
         tracing::warn!(relay = %uplink.relay, reason = %abort.code, "link lost: {}", abort.message);
         uplink.fault.note(&abort);
     }
+    while sessions.join_next().await.is_some() {}
 }
 
 /// Dials until one dial succeeds. A dial that hangs does not hold up the next: each has a socket of its own, since

@@ -189,6 +189,10 @@ impl Uplinks {
 
     /// Says goodbye on every link, and returns them.
     pub(crate) fn close(&self, code: Code, message: &str) -> Vec<Mux> {
+        // Nothing is dialled or accepted any more.
+        self.leaving.send_modify(|leaving| {
+            leaving.get_or_insert(Duration::ZERO);
+        });
         let links: Vec<Mux> = self.all.iter().filter_map(|uplink| uplink.lock().mux.clone()).collect();
         for mux in &links {
             mux.close(code, message);
