@@ -20,21 +20,28 @@ pub(crate) enum Next {
     Reload,
 }
 
-/// SIGTERM, SIGINT and SIGHUP, listened to from now on.
+/// SIGTERM and SIGINT, listened to from now on; SIGHUP too where there is something to read again.
 #[derive(Debug)]
 pub(crate) struct Stop {
     terminate: Signal,
     interrupt: Signal,
-    hangup: Signal,
+    hangup: Option<Signal>,
 }
 
 impl Stop {
+    /// For a command that has no config file to read again: a terminal that hangs up ends it.
     pub(crate) fn listen() -> anyhow::Result<Self> {
         Ok(Self {
             terminate: signal(SignalKind::terminate()).context("listening for SIGTERM")?,
             interrupt: signal(SignalKind::interrupt()).context("listening for SIGINT")?,
-            hangup: signal(SignalKind::hangup()).context("listening for SIGHUP")?,
+            hangup: None,
         })
+    }
+
+    /// For a command that reads its config file again on SIGHUP.
+    pub(crate) fn listen_with_reload() -> anyhow::Result<Self> {
+        let hangup = signal(SignalKind::hangup()).context("listening for SIGHUP")?;
+        Ok(Self { hangup: Some(hangup), ..Self::listen()? })
     }
 
     /// Waits for the next of SIGTERM, SIGINT and SIGHUP. Cancel safe.
@@ -42,7 +49,7 @@ impl Stop {
         tokio::select! {
             _ = self.terminate.recv() => Next::Stop(How::Drain),
             _ = self.interrupt.recv() => Next::Stop(How::Now),
-            _ = self.hangup.recv() => Next::Reload,
+            () = hung_up(&mut self.hangup) => Next::Reload,
         }
     }
 
@@ -52,5 +59,14 @@ impl Stop {
             _ = self.terminate.recv() => How::Drain,
             _ = self.interrupt.recv() => How::Now,
         }
+    }
+}
+
+async fn hung_up(hangup: &mut Option<Signal>) {
+    match hangup {
+        Some(signal) => {
+            signal.recv().await;
+        }
+        None => std::future::pending().await,
     }
 }

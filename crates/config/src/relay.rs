@@ -23,7 +23,7 @@ pub struct RelayFileConfig {
     pub listen: Option<BindAddress>,
     /// The folder of the CA, the certificate and the policy; `--state` goes before it.
     pub state: Option<PathBuf>,
-    /// Where `/status` and `/metrics` are served; `--admin` goes before it.
+    /// Where `/status` is served; `--admin` goes before it.
     pub admin: Option<StatusAddress>,
     /// For all links of this relay; `None` adopts what each edge asks for.
     pub keepalive: Option<Liveness>,

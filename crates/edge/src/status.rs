@@ -29,6 +29,7 @@ impl Source {
         let state = match &socket {
             None => MappingState::Failed,
             Some(socket) if socket.health.trouble().is_some() => MappingState::Degraded,
+            Some(_) if self.uplinks.given_up() => MappingState::Degraded,
             Some(_) if self.uplinks.best().is_none() => MappingState::Held,
             Some(_) => MappingState::Ready,
         };

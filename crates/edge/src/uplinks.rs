@@ -144,6 +144,11 @@ impl Uplinks {
         }
     }
 
+    /// No link has been up for longer than `hold`: opens are refused.
+    pub(crate) fn given_up(&self) -> bool {
+        self.changed.borrow().is_some_and(|away| away.elapsed() > self.hold)
+    }
+
     /// Why there is no link.
     fn why(&self) -> String {
         let faults: Vec<String> = self

@@ -40,7 +40,7 @@ pub(crate) async fn run(args: Up) -> anyhow::Result<ExitCode> {
         tracing::info!("{notice}");
     }
     let machine = Machine::load(&files::machine_state(args.state)?)?;
-    let mut stop = Stop::listen()?;
+    let mut stop = Stop::listen_with_reload()?;
     tracing::info!(
         machine = machine.name(),
         services = checked.config.services.len(),

@@ -4,8 +4,10 @@ use std::io::Write as _;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::ends::fill;
-use crate::harness::{Conn, Kind, Process, World, WorldOptions, pattern, shared};
+use hopline_admin::status::MappingState;
+
+use crate::ends::{fill, reason_at};
+use crate::harness::{Conn, Ended, Kind, PATIENCE, Process, World, WorldOptions, pattern, shared, until};
 
 /// F4: the application has said everything, and ended, long before its open is answered. F26: opens that were given
 /// up meanwhile leave nothing behind, at either end.
@@ -131,4 +133,19 @@ fn cpu(process: &Process) -> Duration {
     let ticks =
         fields.split_whitespace().skip(11).take(2).map(|ticks| ticks.parse::<u64>().unwrap()).sum::<u64>();
     Duration::from_millis(ticks * 10)
+}
+
+/// P7: while the relay is away opens are held; after `hold` they are refused at once, and the status says so.
+#[test]
+fn p7_held_no_longer_than_hold() {
+    let world = World::start(WorldOptions { sidecar_keys: "hold: 1s\n", ..WorldOptions::default() });
+    world.relay.process.kill();
+    let mut held = world.slots[0].dial(Kind::Tcp);
+    held.write_all(b"held").unwrap();
+    assert_eq!(held.drain(), (Vec::new(), Ended::Reset));
+    let degraded = || (world.mapping("t0").state == MappingState::Degraded).then_some(());
+    until("the mapping is degraded", PATIENCE, degraded);
+    let mut refused = world.slots[0].dial(Kind::Tcp);
+    assert_eq!(refused.drain(), (Vec::new(), Ended::Reset));
+    reason_at(&world, "t0", "conn_lost", 0);
 }

@@ -49,6 +49,8 @@ pub(crate) struct WorldOptions {
     pub(crate) mappings: &'static str,
     /// What the sidecar may dial.
     pub(crate) dial: &'static [&'static str],
+    /// Further lines at the top of the sidecar's file.
+    pub(crate) sidecar_keys: &'static str,
     /// The relay's config file.
     pub(crate) relay_file: &'static str,
     /// The address on which the relay listens: of its own for a relay that has to come back to its port.
@@ -65,6 +67,7 @@ impl Default for WorldOptions {
             services: "",
             mappings: "",
             dial: &["*"],
+            sidecar_keys: "",
             relay_file: "",
             relay_host: "127.0.0.1",
         }
@@ -401,7 +404,7 @@ fn agent_file(options: &WorldOptions, folder: &Path, ports: &[u16]) -> String {
 
 fn sidecar_file(options: &WorldOptions, folder: &Path) -> String {
     let mut text = head(options, folder, "sidecar");
-    write!(text, "connect:\n{}", options.mappings).unwrap();
+    write!(text, "{}connect:\n{}", options.sidecar_keys, options.mappings).unwrap();
     for number in 0..options.slots {
         let socket = socket(folder, number);
         writeln!(text, "  u{number}: {{ listen: \"unix:{}\" }}", socket.display()).unwrap();
