@@ -31,7 +31,7 @@ use std::time::Duration;
 use hopline_admin::{Address, Server};
 use hopline_config::{EdgeConfig, Endpoint, StatusAddress};
 use hopline_identity::Machine;
-use hopline_link::Code;
+use hopline_link::{Code, close_all};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
@@ -190,13 +190,8 @@ impl Edge {
     /// Stops: sockets close, each session ends with `shutdown` at both its ends, links say goodbye.
     pub async fn shutdown(mut self) {
         self.stop.send_replace(true);
-        let links = self.uplinks.close(Code::SHUTDOWN, "the edge stops");
-        let all = async {
-            for mux in &links {
-                mux.driver_done().await;
-            }
-        };
-        if tokio::time::timeout(GOODBYE, all).await.is_err() {
+        let links = self.uplinks.leave();
+        if !close_all(&links, Code::SHUTDOWN, "the edge stops", GOODBYE).await {
             tracing::warn!("some links did not take their goodbye in time");
         }
         self.tasks.shutdown().await;

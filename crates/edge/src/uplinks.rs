@@ -192,16 +192,11 @@ impl Uplinks {
         self.leaving.subscribe()
     }
 
-    /// Says goodbye on every link, and returns them.
-    pub(crate) fn close(&self, code: Code, message: &str) -> Vec<Mux> {
-        // Nothing is dialled or accepted any more.
+    /// Dials and accepts nothing any more; returns the links that are up, for their goodbye.
+    pub(crate) fn leave(&self) -> Vec<Mux> {
         self.leaving.send_modify(|leaving| {
             leaving.get_or_insert(Duration::ZERO);
         });
-        let links: Vec<Mux> = self.all.iter().filter_map(|uplink| uplink.lock().mux.clone()).collect();
-        for mux in &links {
-            mux.close(code, message);
-        }
-        links
+        self.all.iter().filter_map(|uplink| uplink.lock().mux.clone()).collect()
     }
 }

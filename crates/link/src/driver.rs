@@ -13,7 +13,7 @@ use hopline_link_proto::{LinkEnd, Transmit};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite};
 use tokio::time::{Instant, Sleep, sleep_until};
 
-use crate::shared::{After, Shared, now};
+use crate::shared::{Shared, now};
 
 /// Bytes read at once.
 const READ: usize = 64 << 10;
@@ -207,14 +207,6 @@ impl<C: AsyncRead + AsyncWrite + Unpin> Future for Driver<C> {
 impl Shared {
     /// A driver's call of the core: like `with`, but the driver need not wake itself.
     fn turn<T>(&self, change: impl FnOnce(&mut hopline_link_proto::Link) -> T) -> T {
-        let mut after = After::default();
-        let result = {
-            let mut state = self.lock();
-            let result = change(&mut state.link);
-            self.collect(&mut state, &mut after);
-            result
-        };
-        after.run();
-        result
+        self.with_if(|state| change(&mut state.link), |_| false)
     }
 }

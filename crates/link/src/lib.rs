@@ -49,6 +49,6 @@ pub use hopline_link_proto::{
     Abort, Code, Config, ConfigError, Counters, Limits, LinkEnd, Liveness, OpenError, Peer, SessionId, Side,
     SpliceEnd,
 };
-pub use mux::{Info, LinkFailed, Mux, Status};
+pub use mux::{Info, LinkFailed, Mux, Status, close_all};
 pub use session::Session;
 pub use splice::{SpliceOutcome, Spliced, splice};

@@ -187,6 +187,20 @@ impl Mux {
     }
 }
 
+/// Says goodbye on all these links at once and waits, for at most `within`, until each has taken it: see
+/// [`Mux::close`]. False if the time was not enough.
+pub async fn close_all(links: &[Mux], code: Code, message: &str, within: Duration) -> bool {
+    for mux in links {
+        mux.close(code, message);
+    }
+    let all = async {
+        for mux in links {
+            mux.driver_done().await;
+        }
+    };
+    tokio::time::timeout(within, all).await.is_ok()
+}
+
 /// A link that ended before it was up.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]

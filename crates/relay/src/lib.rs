@@ -24,7 +24,7 @@ use std::time::Duration;
 
 use hopline_admin::{Address, Server};
 use hopline_identity::{OpenRelayError, RelayState};
-use hopline_link::{Code, Limits, Liveness};
+use hopline_link::{Code, Limits, Liveness, close_all};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -162,15 +162,7 @@ impl Relay {
     pub async fn shutdown(mut self) {
         self.stop.send_replace(true);
         let links = self.hub.take_links();
-        for mux in &links {
-            mux.close(Code::SHUTDOWN, "the relay stops");
-        }
-        let all = async {
-            for mux in &links {
-                mux.driver_done().await;
-            }
-        };
-        if tokio::time::timeout(GOODBYE, all).await.is_err() {
+        if !close_all(&links, Code::SHUTDOWN, "the relay stops", GOODBYE).await {
             tracing::warn!("some links did not take their goodbye in time");
         }
         self.tasks.shutdown().await;
