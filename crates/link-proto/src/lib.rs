@@ -42,7 +42,7 @@ pub use hello::HelloError;
 pub use limits::Limits;
 pub use link::{
     Config, ConfigError, Counters, Event, Link, LinkEnd, OpenError, Peer, ProtocolError, Read, SendState,
-    Side, Transmit, Write,
+    SessionCounters, Side, Transmit, Write,
 };
 pub use liveness::{Liveness, LivenessError, MAX_BOUND, MIN_BOUND};
 pub use session::SessionId;

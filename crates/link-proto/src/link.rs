@@ -22,7 +22,7 @@ use crate::watch::Watch;
 
 #[cfg(any(test, feature = "testkit"))]
 pub use held::Held;
-pub use sessions::{OpenError, Read, SendState, Write};
+pub use sessions::{OpenError, Read, SendState, SessionCounters, Write};
 pub use transmit::Transmit;
 
 /// Which side of the carrier this is. The dialer's sessions have odd ids, and its liveness setting is the one

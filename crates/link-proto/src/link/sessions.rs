@@ -55,6 +55,23 @@ pub enum Read {
     Pending,
 }
 
+/// What one session has carried, and what it holds at this end. All in bytes of payload.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SessionCounters {
+    /// Handed to the carrier so far.
+    pub sent: u64,
+    /// Written here and not sent yet.
+    pub unsent: u64,
+    /// What the peer would take now. 0 with `unsent` above 0: the far reader holds up this session.
+    pub send_credit: u64,
+    /// Received from the peer so far.
+    pub received: u64,
+    /// Received and not read here yet.
+    pub unread: u64,
+    /// The most that may be under way to this end or unread here.
+    pub window: u64,
+}
+
 /// What a write did.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Write {
@@ -268,6 +285,19 @@ impl Link {
     #[must_use]
     pub fn bytes_queued(&self, id: SessionId) -> usize {
         self.sessions.get(&id.0).map_or(0, |session| session.send.queue.len())
+    }
+
+    /// What the session has carried and what it holds now; `None` once it is forgotten.
+    #[must_use]
+    pub fn session_counters(&self, id: SessionId) -> Option<SessionCounters> {
+        self.sessions.get(&id.0).map(|session| SessionCounters {
+            sent: session.send.sent,
+            unsent: session.send.queue.len() as u64,
+            send_credit: session.send.limit - session.send.sent,
+            received: session.recv.received,
+            unread: session.recv.queue.len() as u64,
+            window: session.recv.window,
+        })
     }
 
     /// Takes up to `max` bytes and gives the peer credit for them. The end, once read, is acknowledged.
