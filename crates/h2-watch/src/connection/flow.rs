@@ -1,0 +1,131 @@
+//! Windows: stalls, and throughput that a window bounds.
+
+use std::time::Instant;
+
+use super::{Connection, WHOLE};
+use crate::evidence::HintKind;
+use crate::limits::{LONG_PATH, PERIOD, STALL};
+
+impl Connection {
+    /// The application grants more of its window.
+    pub(super) fn grant(&mut self, id: u32, increment: u32, now: Instant) {
+        if id == WHOLE {
+            self.window.grant(increment, now);
+            self.widest = self.widest.max(self.window.left(super::FIRST_WINDOW));
+        } else if let Some(stream) = self.streams.get_mut(id) {
+            stream.window.grant(increment, now);
+        } else {
+            return;
+        }
+        if self.left(id) > 0 {
+            self.end_stall(id, now);
+        }
+    }
+
+    /// Data of the server uses both windows.
+    pub(super) fn spend(&mut self, id: u32, bytes: u32, now: Instant) {
+        let round_trip = self.round_trip().filter(|round_trip| *round_trip >= LONG_PATH);
+        let assumed = round_trip.unwrap_or_default();
+        if let Some(wait) = self.window.spend(bytes, super::FIRST_WINDOW, assumed, now) {
+            self.throughput.wait(wait, self.widest);
+        }
+        let first = self.first_window;
+        if let Some(stream) = self.streams.get_mut(id)
+            && let Some(wait) = stream.window.spend(bytes, first, assumed, now)
+        {
+            self.throughput.wait(wait, first);
+        }
+        let period = self.throughput.count(bytes, PERIOD, now);
+        if let (Some(period), Some(round_trip)) = (period, round_trip) {
+            let kind = HintKind::SmallWindow;
+            if period.held {
+                self.tally.bad(kind);
+                self.tally.evidence.set(kind, 0, period.window);
+                self.tally.evidence.set(kind, 1, round_trip.as_micros() as u64);
+                self.tally.evidence.set(kind, 2, period.bytes_per_s);
+                self.tally.evidence.add(kind, 3, period.length.as_millis() as u64);
+            } else {
+                self.tally.good(kind);
+            }
+        }
+    }
+
+    /// What is left of a window; plenty where it is not known.
+    fn left(&mut self, id: u32) -> i64 {
+        if id == WHOLE {
+            return self.window.left(super::FIRST_WINDOW);
+        }
+        let first = self.first_window;
+        self.streams.get_mut(id).map_or(i64::MAX, |stream| stream.window.left(first))
+    }
+
+    /// Data has arrived on a stream: if it filled a window, and more may come, the server waits from now on.
+    pub(super) fn stall_if_spent(&mut self, id: u32, now: Instant) {
+        if self.left(id) <= 0 {
+            self.begin_stall(id, now);
+        }
+        if self.left(WHOLE) <= 0 && self.streams.len() > 0 {
+            self.begin_stall(WHOLE, now);
+        }
+    }
+
+    fn begin_stall(&mut self, id: u32, now: Instant) {
+        let since = match id {
+            WHOLE => &mut self.window.stalled_since,
+            _ => match self.streams.get_mut(id) {
+                Some(stream) => &mut stream.window.stalled_since,
+                None => return,
+            },
+        };
+        if since.is_none() {
+            *since = Some(now);
+            self.stalls.insert((now + STALL, id));
+        }
+    }
+
+    /// Nobody waits for this window any longer.
+    pub(super) fn end_stall(&mut self, id: u32, now: Instant) {
+        let since = match id {
+            WHOLE => self.window.stalled_since.take(),
+            _ => self.streams.get_mut(id).and_then(|stream| stream.window.stalled_since.take()),
+        };
+        self.record_stall(id, since, now);
+    }
+
+    /// Counts a stall that is over, if it was long and no timer has counted it.
+    pub(super) fn record_stall(&mut self, id: u32, since: Option<Instant>, now: Instant) {
+        let Some(since) = since else { return };
+        let uncounted = self.stalls.remove(&(since + STALL, id));
+        let length = now.saturating_duration_since(since);
+        if length < STALL {
+            return;
+        }
+        let kind = HintKind::AppNotReading;
+        if uncounted {
+            self.tally.bad(kind);
+            self.tally.evidence.add(kind, 0, 1);
+        }
+        self.tally.evidence.most(kind, 1, length.as_millis() as u64);
+    }
+
+    /// How long the longest wait is that goes on now, if it counts: for numbers that are shown meanwhile.
+    pub(crate) fn note_running_stalls(&mut self, now: Instant) {
+        let streams = self.streams.iter().filter_map(|(_, stream)| stream.window.stalled_since);
+        let oldest = streams.chain(self.window.stalled_since).min();
+        let length = oldest.map(|since| now.saturating_duration_since(since)).unwrap_or_default();
+        if length >= STALL {
+            self.tally.evidence.most(HintKind::AppNotReading, 1, length.as_millis() as u64);
+        }
+    }
+
+    /// The first size of the streams' windows has changed.
+    pub(super) fn recheck_stalls(&mut self, now: Instant) {
+        let first = self.first_window;
+        let open = self.streams.iter().filter(|(_, stream)| stream.window.stalled_since.is_some());
+        let over: Vec<u32> =
+            open.filter(|(_, stream)| stream.window.left(first) > 0).map(|(id, _)| id).collect();
+        for id in over {
+            self.end_stall(id, now);
+        }
+    }
+}
