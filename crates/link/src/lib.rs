@@ -37,7 +37,10 @@
 //! ```
 
 mod carrier;
+mod deadline;
 mod driver;
+mod error;
+mod halves;
 mod mux;
 mod session;
 mod shared;
@@ -45,10 +48,12 @@ mod splice;
 
 pub use carrier::tune_tcp;
 pub use driver::Driver;
+pub use error::{OpenFailed, SessionError};
+pub use halves::{ReadHalf, ReuniteError, WriteHalf};
 pub use hopline_link_proto::{
-    Abort, Code, Config, ConfigError, Counters, Limits, LinkEnd, Liveness, OpenError, Peer, SessionId, Side,
-    SpliceEnd,
+    Abort, Code, Config, ConfigError, Counters, Limits, LinkEnd, Liveness, LivenessError, OpenError, Peer,
+    SessionCounters, SessionId, Side, SpliceEnd,
 };
 pub use mux::{Info, LinkFailed, Mux, Status, close_all};
 pub use session::Session;
-pub use splice::{SpliceOutcome, Spliced, splice};
+pub use splice::{SpliceOutcome, SpliceSide, Spliced, splice};

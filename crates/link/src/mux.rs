@@ -13,6 +13,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::watch;
 
 use crate::driver::Driver;
+use crate::error::OpenFailed;
 use crate::session::Session;
 use crate::shared::{Guard, Shared, Slot, now};
 
@@ -49,7 +50,8 @@ pub struct Info {
 }
 
 /// One link: opens sessions to the peer, accepts the peer's, says goodbye. Clones are handles to the same link;
-/// when the last one is gone, and the last of its sessions, the link says goodbye by itself.
+/// when the last one is gone, and the last of its sessions and splices, the link says goodbye by itself, once what
+/// clean sessions left to it is delivered, or after 10 s.
 #[derive(Clone, Debug)]
 pub struct Mux {
     shared: Arc<Shared>,
@@ -133,6 +135,36 @@ impl Mux {
             Ok(id)
         })?;
         Ok(Session::new(Arc::clone(&self.guard), id, Bytes::new()))
+    }
+
+    /// Opens a session and waits for its answer, the peer's hello included, for at most `within`, however many hops
+    /// are on the way. [`Session::answered`] then gives the answer's header at once. To send bytes before the answer,
+    /// use [`Mux::open`].
+    ///
+    /// Cancel safe: dropped before it resolves, what had gone out is aborted with `peer_reset`.
+    ///
+    /// # Errors
+    /// See [`OpenFailed`]. After `TimedOut` the far side reads an abort with `timeout`.
+    pub async fn open_within(
+        &self,
+        header: impl Into<Bytes>,
+        within: Duration,
+    ) -> Result<Session, OpenFailed> {
+        let opened = async {
+            self.up().await.map_err(|failed| OpenError::Down(failed.0.abort()))?;
+            Ok::<_, OpenFailed>(self.open(header)?)
+        };
+        let deadline = tokio::time::Instant::now() + within;
+        let late = OpenFailed::TimedOut { within };
+        let session = tokio::time::timeout_at(deadline, opened).await.map_err(|_| late.clone())??;
+        match tokio::time::timeout_at(deadline, session.answered()).await {
+            Ok(Ok(_)) => Ok(session),
+            Ok(Err(abort)) => Err(OpenFailed::Refused(abort)),
+            Err(_) => {
+                session.abort(Code::TIMEOUT, late.to_string());
+                Err(late)
+            }
+        }
     }
 
     /// The next session that the peer opens, oldest first; `None` once the link is over. Whoever takes it answers

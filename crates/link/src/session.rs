@@ -7,9 +7,13 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker, ready};
 
 use bytes::Bytes;
-use hopline_link_proto::{Abort, Code, Read, SendState, SessionId, Write};
+use hopline_link_proto::{Abort, Code, LinkEnd, Read, SendState, SessionCounters, SessionId, Write};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::time::Instant;
 
+use crate::deadline::{self, Deadlines, Direction};
+use crate::error::SessionError;
+use crate::halves::{ReadHalf, WriteHalf, halves};
 use crate::shared::{Guard, Shared, Slot, State, now};
 
 /// Most bytes that one [`Session::read_bytes`] gives.
@@ -23,7 +27,11 @@ const READ_PIECE: usize = 64 << 10;
 /// it with `peer_reset`; a drop after both directions ended is clean, and the end is still delivered.
 ///
 /// Bytes received before an abort stay readable, then reads fail. One task may read while another writes: each
-/// direction has one waker.
+/// direction has one waker. [`Session::split`] gives each task its half.
+///
+/// # Errors of reads and writes
+///
+/// [`SessionError`] is inside the [`io::Error`]. A passed deadline is `TimedOut`, and the session lives.
 #[derive(Debug)]
 pub struct Session {
     guard: Arc<Guard>,
@@ -34,6 +42,10 @@ pub struct Session {
 impl Session {
     pub(crate) fn new(guard: Arc<Guard>, id: SessionId, header: Bytes) -> Self {
         Self { guard, id, header }
+    }
+
+    pub(crate) fn guard(&self) -> &Arc<Guard> {
+        &self.guard
     }
 
     pub(crate) fn shared(&self) -> &Arc<Shared> {
@@ -91,6 +103,59 @@ impl Session {
     #[must_use]
     pub fn abort_reason(&self) -> Option<Abort> {
         self.shared().peek(|state| state.link.abort_reason(self.id).cloned())
+    }
+
+    /// How the session's own link ended, if it did: `DeadPeer` when its peer fell silent. An abort with hops of 0
+    /// may come from it.
+    #[must_use]
+    pub fn link_end(&self) -> Option<LinkEnd> {
+        self.shared().peek(|state| state.link.end_of_link().cloned())
+    }
+
+    /// What this session has carried, and what it holds at this end.
+    #[must_use]
+    pub fn counters(&self) -> SessionCounters {
+        self.shared().peek(|state| state.link.session_counters(self.id).unwrap_or_default())
+    }
+
+    /// From `deadline` on, reads through [`AsyncRead`] fail with `TimedOut`, also when bytes are there; a read that
+    /// waits is told. Nothing is lost: under a new deadline, or `None`, reading goes on where it stopped.
+    ///
+    /// It is this handle's own: nothing of it travels, and a session that is spliced has none. The methods that take
+    /// and give [`Bytes`] are for forwarders and wait without a deadline; `tokio::time::timeout` bounds them, since
+    /// they are cancel safe.
+    pub fn set_read_deadline(&self, deadline: impl Into<Option<Instant>>) {
+        self.set_deadline(Direction::Read, deadline.into());
+    }
+
+    /// From `deadline` on, writes through [`AsyncWrite`] fail with `TimedOut` and take nothing, also when there is
+    /// room; a write that waits is told. What was taken before still goes out.
+    ///
+    /// [`splice`](crate::splice()) takes it over: see [`Spliced::set_write_deadline`](crate::Spliced::set_write_deadline).
+    pub fn set_write_deadline(&self, deadline: impl Into<Option<Instant>>) {
+        self.set_deadline(Direction::Write, deadline.into());
+    }
+
+    fn set_deadline(&self, direction: Direction, at: Option<Instant>) {
+        let waits = self.shared().peek(|state| {
+            let slot = state.slots.get_mut(&self.id)?;
+            Deadlines::set(&mut slot.deadlines, direction, at);
+            match direction {
+                Direction::Read => slot.read.take(),
+                Direction::Write => slot.write.take(),
+            }
+        });
+        // It looks again, and waits for the new deadline.
+        if let Some(waker) = waits {
+            waker.wake();
+        }
+    }
+
+    /// Two handles, one for each direction, for two tasks. Dropping the writing half before its end aborts the
+    /// session; see [`WriteHalf`].
+    #[must_use]
+    pub fn split(self) -> (ReadHalf, WriteHalf) {
+        halves(self)
     }
 
     /// Waits until the session is aborted by either side, or its link dies; never resolves for one that ends
@@ -245,39 +310,97 @@ impl Session {
     }
 }
 
-impl AsyncRead for Session {
-    fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+impl Session {
+    /// Like [`Session::wait`], as far as the direction's deadline goes.
+    fn wait_within<T>(
+        &self,
+        cx: &Context<'_>,
+        direction: Direction,
+        attempt: impl FnOnce(&mut State) -> Poll<Result<T, Abort>>,
+    ) -> Poll<io::Result<T>> {
+        let too_late = || match direction {
+            Direction::Read => Poll::Ready(Err(SessionError::ReadDeadline.into())),
+            Direction::Write => Poll::Ready(Err(SessionError::WriteDeadline.into())),
+        };
+        self.wait(
+            cx,
+            |slot| match direction {
+                Direction::Read => &mut slot.read,
+                Direction::Write => &mut slot.write,
+            },
+            |state| {
+                if deadline::has_passed(state, self.id, direction) {
+                    return too_late();
+                }
+                match attempt(state) {
+                    Poll::Ready(Ok(value)) => Poll::Ready(Ok(value)),
+                    Poll::Ready(Err(abort)) => {
+                        Poll::Ready(Err(SessionError::from_core(state, self.id, abort).into()))
+                    }
+                    Poll::Pending
+                        if deadline::poll_passed(state, self.id, direction, cx.waker()).is_ready() =>
+                    {
+                        too_late()
+                    }
+                    Poll::Pending => Poll::Pending,
+                }
+            },
+        )
+    }
+
+    pub(crate) fn poll_read_into(&self, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         if buf.remaining() == 0 {
             return Poll::Ready(Ok(()));
         }
         let id = self.id;
         let out = buf.initialize_unfilled();
-        let n = ready!(self.wait(
-            cx,
-            |slot| &mut slot.read,
-            |state| match state.link.read_into(now(), id, out) {
+        let n = ready!(self.wait_within(cx, Direction::Read, |state| {
+            match state.link.read_into(now(), id, out) {
                 Ok(Some(0)) => Poll::Pending,
                 Ok(Some(n)) => Poll::Ready(Ok(n)),
                 Ok(None) => Poll::Ready(Ok(0)),
-                Err(abort) => Poll::Ready(Err(io_error(abort))),
+                Err(abort) => Poll::Ready(Err(abort)),
             }
-        ))?;
+        }))?;
         buf.advance(n);
         Poll::Ready(Ok(()))
+    }
+
+    pub(crate) fn poll_write_from(&self, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        self.wait_within(cx, Direction::Write, |state| match state.link.write(self.id, buf) {
+            Ok(Write::Taken(n)) => Poll::Ready(Ok(n)),
+            Ok(Write::Pending) => Poll::Pending,
+            Err(abort) => Poll::Ready(Err(abort)),
+        })
+    }
+
+    pub(crate) fn abort_unless_ended(&self, message: &str) {
+        self.shared().with(|state| {
+            if state.link.send_state(self.id) == Ok(SendState::Open) {
+                state.link.abort(self.id, Abort::new(Code::PEER_RESET, message));
+            }
+        });
+    }
+
+    /// Sends the end; fails if the session is over already.
+    pub(crate) fn shut_down(&self) -> io::Result<()> {
+        self.end();
+        self.shared().peek(|state| match state.link.abort_reason(self.id).cloned() {
+            Some(abort) => Err(SessionError::from_core(state, self.id, abort).into()),
+            None => Ok(()),
+        })
+    }
+}
+
+impl AsyncRead for Session {
+    fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        self.poll_read_into(cx, buf)
     }
 }
 
 impl AsyncWrite for Session {
     fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
-        self.wait(
-            cx,
-            |slot| &mut slot.write,
-            |state| match state.link.write(self.id, buf) {
-                Ok(Write::Taken(n)) => Poll::Ready(Ok(n)),
-                Ok(Write::Pending) => Poll::Pending,
-                Err(abort) => Poll::Ready(Err(io_error(abort))),
-            },
-        )
+        self.poll_write_from(cx, buf)
     }
 
     fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
@@ -286,8 +409,7 @@ impl AsyncWrite for Session {
     }
 
     fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.end();
-        Poll::Ready(self.abort_reason().map_or(Ok(()), |abort| Err(io_error(abort))))
+        Poll::Ready(self.shut_down())
     }
 }
 
@@ -302,16 +424,4 @@ impl Drop for Session {
             state.link.release(self.id);
         });
     }
-}
-
-/// An abort as an I/O error; `error.get_ref()` downcasts to [`Abort`].
-fn io_error(abort: Abort) -> io::Error {
-    let kind = if abort.code == Code::TIMEOUT {
-        io::ErrorKind::TimedOut
-    } else if abort.code == Code::CONN_LOST {
-        io::ErrorKind::ConnectionAborted
-    } else {
-        io::ErrorKind::ConnectionReset
-    };
-    io::Error::new(kind, abort)
 }

@@ -4,13 +4,14 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use futures_util::task::AtomicWaker;
-use hopline_link_proto::{Code, Event, Link, SessionId};
+use hopline_link_proto::{Abort, Code, Event, Link, SessionId};
 use tokio::sync::watch;
 
+use crate::deadline::Deadlines;
 use crate::mux::Status;
 use crate::splice::Joint;
 
@@ -26,6 +27,8 @@ pub(crate) struct Slot {
     pub(crate) write: Option<Waker>,
     pub(crate) answer: Option<Waker>,
     pub(crate) joint: Option<Arc<Joint>>,
+    /// Few sessions have one.
+    pub(crate) deadlines: Option<Box<Deadlines>>,
 }
 
 #[derive(Debug)]
@@ -35,6 +38,8 @@ pub(crate) struct State {
     /// Sessions that the peer opened and nobody has accepted yet; the core bounds their number.
     pub(crate) opened: VecDeque<(SessionId, Bytes)>,
     pub(crate) acceptors: Vec<Waker>,
+    /// The last handle is gone: the link says goodbye when its last session is over.
+    unused: bool,
 }
 
 #[derive(Debug)]
@@ -53,6 +58,12 @@ pub(crate) struct After {
     joints: Vec<Arc<Joint>>,
 }
 
+/// How long a link that nobody uses any more may take to deliver what was left to it. A peer that reads on takes
+/// one trip; one that does not read would hold the link for ever.
+const LAST_WORDS: Duration = Duration::from_secs(10);
+/// What the peer reads then.
+const UNUSED: &str = "the link is no longer used";
+
 static ORDER: AtomicU64 = AtomicU64::new(0);
 
 impl Shared {
@@ -63,6 +74,7 @@ impl Shared {
                 slots: BTreeMap::new(),
                 opened: VecDeque::new(),
                 acceptors: Vec::new(),
+                unused: false,
             }),
             driver: AtomicWaker::new(),
             status: watch::Sender::new(Status::default()),
@@ -122,7 +134,12 @@ impl Shared {
                 Event::PeerDrains { deadline_ms } => {
                     self.status.send_modify(|status| status.peer_drains_ms = Some(deadline_ms));
                 }
-                Event::Drained => self.status.send_modify(|status| status.drained = true),
+                Event::Drained => {
+                    self.status.send_modify(|status| status.drained = true);
+                    if state.unused {
+                        state.link.close(Code::SHUTDOWN, UNUSED);
+                    }
+                }
                 Event::Down(end) => {
                     self.status.send_modify(|status| status.down = Some(end));
                     after.wakers.append(&mut state.acceptors);
@@ -158,12 +175,25 @@ impl After {
     }
 }
 
-/// Ends the link when the last handle of it is gone: nobody is left who could use it.
+/// Ends the link when the last handle of it is gone: nobody is left who could use it. Sessions whose handles were
+/// dropped clean get their last bytes, ends and acknowledgements out first, for at most [`LAST_WORDS`].
 #[derive(Debug)]
 pub(crate) struct Guard(pub(crate) Arc<Shared>);
 
 impl Drop for Guard {
     fn drop(&mut self) {
-        self.0.with(|state| state.link.close(Code::SHUTDOWN, "the link is no longer used"));
+        let drained = self.0.status.borrow().drained;
+        self.0.with(|state| {
+            state.unused = true;
+            for (id, _) in state.opened.drain(..) {
+                state.link.abort(id, Abort::new(Code::DRAINING, UNUSED));
+                state.link.release(id);
+            }
+            if drained || state.link.open_sessions() == 0 {
+                state.link.close(Code::SHUTDOWN, UNUSED);
+            } else {
+                state.link.drain(now(), LAST_WORDS);
+            }
+        });
     }
 }

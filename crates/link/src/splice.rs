@@ -2,14 +2,16 @@
 
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 
-use hopline_link_proto::{Abort, Code, Sides, Splice, SpliceEnd};
+use hopline_link_proto::{Abort, Code, SendState, SessionId, Sides, Splice, SpliceEnd};
 use tokio::sync::oneshot;
+use tokio::task::AbortHandle;
+use tokio::time::{Instant, sleep_until};
 
 use crate::session::Session;
-use crate::shared::{After, Shared, State, now};
+use crate::shared::{After, Guard, Shared, State, now};
 
 /// How a splice ended, and what it carried.
 #[derive(Clone, Debug)]
@@ -20,6 +22,15 @@ pub struct SpliceOutcome {
     pub forth: u64,
     /// Bytes the other way.
     pub back: u64,
+}
+
+/// One of the two sessions of a splice.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SpliceSide {
+    /// The session that was opened by its peer.
+    Left,
+    /// The session that was opened to carry it on.
+    Right,
 }
 
 /// Resolves when a splice is over. Dropping it leaves the splice running.
@@ -33,14 +44,28 @@ impl Spliced {
     /// Whether the far side has answered.
     #[must_use]
     pub fn is_answered(&self) -> bool {
-        self.joint.machine.lock().unwrap_or_else(PoisonError::into_inner).splice.is_answered()
+        self.joint.lock().splice.is_answered()
     }
 
     /// Gives up: both sides read this reason as coming from here.
     pub fn abort(&self, code: Code, message: &str) {
-        for (shared, id) in [&self.joint.left, &self.joint.right] {
-            shared.with(|state| state.link.abort(*id, Abort::new(code, message)));
-        }
+        self.joint.abort(code, message);
+    }
+
+    /// Bytes passed on so far: from left to right, and from right to left.
+    #[must_use]
+    pub fn moved(&self) -> (u64, u64) {
+        self.joint.lock().splice.moved()
+    }
+
+    /// If what goes to the peer of `side` has not ended and been read by `deadline`, both sides are aborted with
+    /// `timeout`. A write deadline that the session had before it was spliced stays in force; `None` takes it away.
+    /// Costs one task while it waits.
+    ///
+    /// # Panics
+    /// Outside of a tokio runtime.
+    pub fn set_write_deadline(&self, side: SpliceSide, deadline: impl Into<Option<Instant>>) {
+        self.joint.set_write_deadline(side, deadline.into());
     }
 }
 
@@ -61,15 +86,20 @@ impl Future for Spliced {
 /// A splice's place in the slots of both its sessions.
 #[derive(Debug)]
 pub(crate) struct Joint {
-    left: (Arc<Shared>, hopline_link_proto::SessionId),
-    right: (Arc<Shared>, hopline_link_proto::SessionId),
+    left: End,
+    right: End,
     machine: Mutex<Machine>,
 }
+
+/// One of the two sessions. It keeps its link in use, as a session's handle does.
+type End = (Arc<Guard>, SessionId);
 
 #[derive(Debug)]
 struct Machine {
     splice: Splice,
     done: Option<oneshot::Sender<SpliceOutcome>>,
+    /// Who waits for the write deadlines of left and right.
+    deadlines: [Option<AbortHandle>; 2],
 }
 
 /// Joins `left`, which its peer opened and nobody has answered, read or written yet, with `right`, which was just
@@ -79,16 +109,24 @@ struct Machine {
 pub fn splice(left: Session, right: Session) -> Spliced {
     let (done, outcome) = oneshot::channel();
     let joint = Arc::new(Joint {
-        left: (Arc::clone(left.shared()), left.id()),
-        right: (Arc::clone(right.shared()), right.id()),
-        machine: Mutex::new(Machine { splice: Splice::new(left.id(), right.id()), done: Some(done) }),
+        left: (Arc::clone(left.guard()), left.id()),
+        right: (Arc::clone(right.guard()), right.id()),
+        machine: Mutex::new(Machine {
+            splice: Splice::new(left.id(), right.id()),
+            done: Some(done),
+            deadlines: [None, None],
+        }),
     });
-    for (shared, id) in [&joint.left, &joint.right] {
-        shared.peek(|state| {
-            if let Some(slot) = state.slots.get_mut(id) {
-                slot.joint = Some(Arc::clone(&joint));
-            }
+    for side in [SpliceSide::Left, SpliceSide::Right] {
+        let (shared, id) = joint.side(side);
+        let deadline = shared.peek(|state| {
+            let slot = state.slots.get_mut(&id)?;
+            slot.joint = Some(Arc::clone(&joint));
+            slot.deadlines.take()?.write_at()
         });
+        if deadline.is_some() {
+            joint.set_write_deadline(side, deadline);
+        }
     }
     let mut after = After::default();
     joint.run(&mut after);
@@ -97,9 +135,59 @@ pub fn splice(left: Session, right: Session) -> Spliced {
 }
 
 impl Joint {
+    fn lock(&self) -> MutexGuard<'_, Machine> {
+        self.machine.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn side(&self, side: SpliceSide) -> (&Shared, SessionId) {
+        let (guard, id) = match side {
+            SpliceSide::Left => &self.left,
+            SpliceSide::Right => &self.right,
+        };
+        (&guard.0, *id)
+    }
+
+    fn abort(&self, code: Code, message: &str) {
+        for side in [SpliceSide::Left, SpliceSide::Right] {
+            let (shared, id) = self.side(side);
+            shared.with(|state| state.link.abort(id, Abort::new(code, message)));
+        }
+    }
+
+    fn set_write_deadline(self: &Arc<Self>, side: SpliceSide, deadline: Option<Instant>) {
+        let waiting = deadline.map(|at| {
+            let joint = Arc::downgrade(self);
+            let wait = async move {
+                sleep_until(at).await;
+                if let Some(joint) = joint.upgrade() {
+                    joint.write_deadline_passed(side);
+                }
+            };
+            tokio::spawn(wait).abort_handle()
+        });
+        let mut machine = self.lock();
+        let before = std::mem::replace(&mut machine.deadlines[side as usize], waiting);
+        let over = machine.done.is_none();
+        for useless in before.iter().chain(machine.deadlines.iter().flatten().filter(|_| over)) {
+            useless.abort();
+        }
+    }
+
+    fn write_deadline_passed(&self, side: SpliceSide) {
+        let (shared, id) = self.side(side);
+        // The far reader has everything, or the session is over: the deadline was met, or came too late.
+        let in_time = shared.peek(|state| match state.link.send_state(id) {
+            Ok(SendState::Open | SendState::Ending) => false,
+            Ok(SendState::Acknowledged) | Err(_) => true,
+        });
+        if !in_time {
+            self.abort(Code::TIMEOUT, "the write deadline of a spliced session has passed");
+        }
+    }
+
     /// With no lock held: moves what can be moved.
     pub(crate) fn run(self: &Arc<Self>, after: &mut After) {
-        let (left, right) = (&self.left.0, &self.right.0);
+        let (left, right) = (&self.left.0.0, &self.right.0.0);
         if Arc::ptr_eq(left, right) {
             let mut state = left.lock();
             if let Some(outcome) = self.step(Sides::One(&mut state.link)) {
@@ -127,7 +215,7 @@ impl Joint {
     }
 
     fn step(&self, sides: Sides<'_>) -> Option<SpliceOutcome> {
-        let mut machine = self.machine.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut machine = self.lock();
         let end = machine.splice.run(now(), sides)?;
         let (forth, back) = machine.splice.moved();
         Some(SpliceOutcome { end, forth, back })
@@ -137,7 +225,10 @@ impl Joint {
     fn leave(&self, left: &mut State, right: Option<&mut State>, outcome: SpliceOutcome) {
         left.slots.remove(&self.left.1);
         right.unwrap_or(left).slots.remove(&self.right.1);
-        let mut machine = self.machine.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut machine = self.lock();
+        for waits in machine.deadlines.iter().flatten() {
+            waits.abort();
+        }
         if let Some(done) = machine.done.take() {
             // Nobody may be waiting for it.
             let _ = done.send(outcome);

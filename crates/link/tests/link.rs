@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use hopline_link::{
-    Abort, Code, Config, LinkEnd, Liveness, Mux, OpenError, Session, Side, SpliceEnd, splice, tune_tcp,
+    Abort, Code, Config, LinkEnd, Liveness, Mux, OpenError, Session, SessionError, Side, SpliceEnd, splice,
+    tune_tcp,
 };
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, DuplexStream, duplex};
 use tokio::net::{TcpListener, TcpStream};
@@ -157,7 +158,7 @@ async fn aborts_and_dead_links_cross_a_splice_with_their_hops() {
     let mut got = Vec::new();
     let error = far.read_to_end(&mut got).await.unwrap_err();
     assert_eq!(got, b"before");
-    let abort: &Abort = error.get_ref().unwrap().downcast_ref().unwrap();
+    let Some(SessionError::Aborted(abort)) = SessionError::of(&error) else { panic!("{error}") };
     assert_eq!((abort.code, abort.hops, abort.message.as_str()), (Code::app(3).unwrap(), 2, "enough"));
     assert!(matches!(chain.outcomes.recv().await, Some(SpliceEnd::Aborted(_))));
 
