@@ -112,6 +112,9 @@ pub enum FrameError {
     /// A body that ends in the middle of what it holds, or a value out of its range.
     #[error("malformed body in a frame of type {0:#04x}")]
     Body(u8),
+    /// An abort's message longer than 512 bytes.
+    #[error("an abort's message of {0} bytes; at most 512 are allowed")]
+    Message(usize),
     /// A data frame without a byte.
     #[error("empty data frame")]
     EmptyData,
@@ -194,7 +197,7 @@ fn decode_abort(body: &[u8]) -> Result<Abort, FrameError> {
     let hops = u32::try_from(cursor.inner_number()?).map_err(|_| bad())?;
     let message = cursor.inner_slice()?;
     if message.len() > MAX_MESSAGE {
-        return Err(bad());
+        return Err(FrameError::Message(message.len()));
     }
     let message = std::str::from_utf8(message).map_err(|_| bad())?.to_owned();
     let mut abort = Abort { code, hops, message, silent_ms: None };

@@ -5,7 +5,7 @@ use std::time::Duration;
 use bytes::{BufMut, BytesMut};
 
 use crate::frame::{Cursor, FrameError, kind, put_number_field, put_slice, whole_number};
-use crate::limits::MAX_CREDIT;
+use crate::limits::{MAX_CREDIT, MAX_NAME};
 use crate::liveness::{Liveness, LivenessError};
 use crate::varint;
 
@@ -15,8 +15,6 @@ const MAGIC: &[u8; 4] = b"HOPL";
 pub(crate) const VERSION_MIN: u64 = 1;
 /// The newest version of the wire that this code speaks.
 pub(crate) const VERSION_MAX: u64 = 1;
-/// Longest name, in bytes.
-const MAX_NAME: usize = 255;
 
 /// Fields of a hello. Unknown ones are skipped.
 mod field {
@@ -57,6 +55,9 @@ pub enum HelloError {
     /// A field that every hello has is missing.
     #[error("hello without field {0}")]
     Missing(u64),
+    /// A name longer than 255 bytes.
+    #[error("malformed hello: a name of {0} bytes; at most 255 are allowed")]
+    Name(usize),
     /// Liveness out of bounds.
     #[error("hello refused: {0}")]
     Liveness(#[from] LivenessError),
@@ -103,6 +104,9 @@ impl Hello {
         while cursor.at < body.len() {
             let number = cursor.inner_number().map_err(malformed)?;
             let value = cursor.inner_slice().map_err(|_| HelloError::Field(number))?;
+            if number == field::NAME && value.len() > MAX_NAME {
+                return Err(HelloError::Name(value.len()));
+            }
             fields.take(number, value).ok_or(HelloError::Field(number))?;
         }
         let liveness = match (fields.interval, fields.timeout) {
@@ -154,10 +158,7 @@ impl Fields {
             }
             field::SESSIONS => once(&mut self.sessions, small(value)),
             field::HEADER_BYTES => once(&mut self.header_bytes, small(value)),
-            field::NAME => {
-                let name = std::str::from_utf8(value).ok().filter(|name| name.len() <= MAX_NAME);
-                once(&mut self.name, name.map(str::to_owned))
-            }
+            field::NAME => once(&mut self.name, std::str::from_utf8(value).ok().map(str::to_owned)),
             _ => Some(()),
         }
     }

@@ -10,9 +10,10 @@
 //!
 //! There is no window for the link as a whole, only one for each session. A link-wide window can be used up by
 //! sessions that nobody reads, and then everything stalls. Instead each session starts with a small window, which
-//! grows for a reader that keeps up, and the sum of what was granted is bounded by a budget: when it is short,
-//! new windows are small, but they are never nothing and never taken back. What a peer can make this side hold
-//! is listed in [`Limits`]; nothing is held that isn't there.
+//! grows for a reader that keeps up and shrinks for one that does not, and the sum of what unread data can come to
+//! hold is bounded by a budget: when it is short, new windows are small, but they are never nothing, and what was
+//! granted is never taken back (`flow.rs` has the arithmetic). What a peer can make this side hold is listed in
+//! [`LIMITS`]; nothing is held that isn't there.
 //!
 //! What leaves goes in this order: link control (ping, pong, presence, credit) before data, sessions in turn by
 //! bytes, and a session's answer, end and abort behind its own data. See [`Link::poll_transmit`].
@@ -23,6 +24,8 @@
 //! which is what a relay does. [`Liveness`] is how long a link may be silent, [`Code`] why something ended.
 
 mod code;
+mod counters;
+mod flow;
 mod frame;
 mod hello;
 mod limits;
@@ -37,11 +40,12 @@ mod varint;
 mod watch;
 
 pub use code::Code;
+pub use counters::Counters;
 pub use frame::{Abort, FrameError};
 pub use hello::HelloError;
-pub use limits::Limits;
+pub use limits::{LIMITS, Limit, LimitCounters, Limits};
 pub use link::{
-    Config, ConfigError, Counters, Event, Link, LinkEnd, OpenError, Peer, ProtocolError, Read, SendState,
+    Config, ConfigError, Event, Link, LinkEnd, OpenError, Peer, ProtocolError, Read, SendState,
     SessionCounters, Side, Transmit, Write,
 };
 pub use liveness::{Liveness, LivenessError, MAX_BOUND, MIN_BOUND};

@@ -1,8 +1,31 @@
 //! Everything that a peer can make a link hold, with its bound.
+//!
+//! [`LIMITS`] is the one table: `docs/limits.md` is written from it, [`LimitCounters`] counts by it, and a test
+//! provokes every row.
 
 use std::time::Duration;
 
-/// The bounds of one link. Each is a promise to the machine that runs it; none can be switched off.
+/// Longest message of an abort, in bytes.
+pub(crate) const MAX_MESSAGE: usize = 512;
+/// Longest body of a hello, an abort, a drain or an extension frame, in bytes.
+pub(crate) const MAX_BODY: usize = 4_096;
+/// Longest name in a hello, in bytes.
+pub(crate) const MAX_NAME: usize = 255;
+/// Most payload in one data frame that we send: what a ping may wait behind, and a session's turn.
+pub(crate) const MAX_DATA: usize = 16 << 10;
+/// Largest outstanding credit of a session: what a window may never exceed on the wire.
+pub(crate) const MAX_CREDIT: u64 = (1 << 31) - 1;
+/// Bytes that may wait in a session for the link: enough that one turn never finds it empty, and little enough
+/// that a thousand stalled writers cost 64 MiB.
+pub(crate) const SEND_QUEUE: usize = 64 << 10;
+/// Pieces below this many bytes are copied: a slice of a read buffer keeps all of that buffer alive, and a
+/// queue of one-byte slices would cost sixty times its content.
+pub(crate) const SMALL_PIECE: usize = 4 << 10;
+/// Pings that may come at once. One a second and one an interval are all that a watch needs.
+pub(crate) const PING_BURST: u32 = 256;
+
+/// The bounds of one link that can be set. Each is a promise to the machine that runs it; none can be switched off.
+/// [`LIMITS`] lists these and those that are fixed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// Sessions that the peer may have open at once. Default 4,096. Guards against a peer that only opens.
@@ -24,10 +47,17 @@ pub struct Limits {
     pub first_window: u32,
     /// Largest window of a session, in bytes. Default 4 MiB: 100 MB/s over 40 ms.
     pub max_window: u32,
-    /// Bytes of windows beyond the early credit, all sessions together. Default 64 MiB.
+    /// Bytes that unread data may come to hold beyond the early credit, all sessions together. Default 64 MiB.
     pub budget: u64,
+    /// Bytes of read buffers that received pieces may keep alive, 64 KiB counted for each piece that is held.
+    /// Default 16 MiB. Beyond it pieces are copied, which costs time and holds no more than their length.
+    pub pinned_bytes: u64,
     /// How long the peer's hello may take. Default 10 s.
     pub hello_timeout: Duration,
+    /// How long a session that was let go of, with everything sent, waits for the peer to take the rest, counted from
+    /// the last byte of it that moved. Default 300 s: a reader that pauses for minutes is no fault, and a slot is
+    /// all that waiting costs. Then the session is aborted with `timeout`.
+    pub linger_timeout: Duration,
 }
 
 impl Default for Limits {
@@ -35,22 +65,166 @@ impl Default for Limits {
         Self {
             sessions: 4_096,
             unanswered_opens: 4_096,
-            header_bytes: 4_096,
+            header_bytes: MAX_BODY as u32,
             message_bytes: MAX_MESSAGE as u32,
             early_credit: 16 << 10,
             first_window: 64 << 10,
             max_window: 4 << 20,
             budget: 64 << 20,
+            pinned_bytes: 16 << 20,
             hello_timeout: Duration::from_secs(10),
+            linger_timeout: Duration::from_secs(300),
         }
     }
 }
 
-/// Longest message of an abort, in bytes.
-pub(crate) const MAX_MESSAGE: usize = 512;
-/// Longest body of a hello, an abort, a drain or an extension frame, in bytes.
-pub(crate) const MAX_BODY: usize = 4_096;
-/// Most payload in one data frame that we send: what a ping may wait behind, and a session's turn.
-pub(crate) const MAX_DATA: usize = 16 << 10;
-/// Largest outstanding credit of a session: what a window may never exceed on the wire.
-pub(crate) const MAX_CREDIT: u64 = (1 << 31) - 1;
+/// A row of [`LIMITS`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limit {
+    /// Its name: also that of its field in [`LimitCounters`], and in [`Limits`] where it can be set.
+    pub name: &'static str,
+    /// The value when nothing else is set.
+    pub default: u64,
+    /// What is counted.
+    pub unit: &'static str,
+    /// What a peer could do without it.
+    pub guards_against: &'static str,
+    /// What happens beyond it.
+    pub beyond: &'static str,
+}
+
+macro_rules! limits {
+    ($($name:ident = $default:expr, $unit:literal, $guards_against:literal, $beyond:literal;)*) => {
+        /// Everything that a peer can make one end of a link hold.
+        pub const LIMITS: &[Limit] = &[$(Limit {
+            name: stringify!($name),
+            default: $default,
+            unit: $unit,
+            guards_against: $guards_against,
+            beyond: $beyond,
+        }),*];
+
+        /// How often each limit of [`LIMITS`] was met.
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+        pub struct LimitCounters {
+            $(#[doc = concat!("Times that `", stringify!($name), "` was met: ", $unit, ".")]
+            pub $name: u64,)*
+        }
+
+        impl LimitCounters {
+            /// Name and count of each limit, in the order of [`LIMITS`].
+            pub fn by_limit(&self) -> impl Iterator<Item = (&'static str, u64)> {
+                [$((stringify!($name), self.$name)),*].into_iter()
+            }
+        }
+    };
+}
+
+limits! {
+    sessions = 4_096, "sessions of the peer open at once",
+        "a peer that only opens",
+        "the open is refused with `overload`";
+    unanswered_opens = 4_096, "opens of the peer without an answer",
+        "opens that each hold early data and a dial further on",
+        "the open is refused with `overload`";
+    held_sessions = 8_192, "sessions of the peer that this side has not let go of, over or not; twice `sessions`",
+        "opens that are aborted at once, faster than this side lets go of them",
+        "the open is refused with `overload`";
+    refused_sessions = 8_192, "opens of the peer at once, refused ones included; twice `sessions`",
+        "opens whose refusals are not read",
+        "the link ends with `protocol`";
+    header_bytes = 4_096, "bytes of the header of an open or an answer",
+        "headers without end",
+        "the link ends with `protocol`";
+    body_bytes = 4_096, "bytes of any other frame's body",
+        "a body that is waited for without end",
+        "the link ends with `protocol`";
+    message_bytes = 512, "bytes of an abort's message",
+        "text that every hop keeps and passes on",
+        "the link ends with `protocol`; a message of our own is cut";
+    name_bytes = 255, "bytes of the peer's name",
+        "a name that logs and pages repeat",
+        "the link ends with `protocol`";
+    early_credit = 16 << 10, "bytes of a session before its answer",
+        "data for sessions that nobody has accepted yet",
+        "the link ends with `protocol`";
+    first_window = 64 << 10, "bytes of a session after its answer",
+        "many sessions that nobody reads",
+        "where the budget is short the window is smaller, never less than the early credit";
+    max_window = 4 << 20, "bytes of a session at most",
+        "a sender that ignores its credit",
+        "the link ends with `protocol`";
+    budget = 64 << 20, "bytes of all sessions beyond their early credit",
+        "sessions that nobody reads, all with wide windows",
+        "windows grow no further, and shrink as their readers take bytes; a quarter is kept for first windows";
+    credit = MAX_CREDIT, "bytes that the peer has granted to one session and we have not sent",
+        "sums that overflow",
+        "the link ends with `protocol`";
+    pinned_bytes = 16 << 20, "bytes of read buffers that received pieces keep alive",
+        "pieces that each hold a buffer sixteen times their size",
+        "further pieces are copied";
+    small_piece = 4 << 10, "bytes of a piece that is kept without a copy, at least",
+        "data frames of one byte, each of which costs sixty",
+        "smaller pieces are copied together";
+    send_queue = 64 << 10, "bytes of a session that wait to be sent",
+        "a peer that grants no credit, or reads nothing",
+        "the writer waits";
+    control_entries = 1, "credits and acknowledgements of one session that wait to be sent",
+        "a peer that reads nothing while its sessions are read",
+        "the waiting one stands for all";
+    pongs = 1, "pongs that wait to be sent",
+        "pings whose pongs are not read",
+        "the latest stands for all";
+    ping_burst = 256, "pings at once; then 4 a second and 2 an interval",
+        "pings that only cost time",
+        "the link ends with `overload`";
+    drains = 1, "drains of the peer",
+        "events that repeat themselves",
+        "a further one is skipped";
+    hello_timeout = 10_000, "milliseconds until the peer's hello",
+        "connections that say nothing",
+        "the link is over";
+    linger_timeout = 300_000, "milliseconds without progress of a session that was let go of",
+        "ends that are never acknowledged, each of which keeps a slot",
+        "the session is aborted with `timeout`";
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What can be set has its default from [`Limits`]; what is fixed, from the constant that the code uses.
+    #[test]
+    fn the_table_says_what_is_in_force() {
+        let limits = Limits::default();
+        let millis = |time: Duration| u64::try_from(time.as_millis()).unwrap();
+        let in_force = [
+            ("sessions", u64::from(limits.sessions)),
+            ("unanswered_opens", u64::from(limits.unanswered_opens)),
+            ("held_sessions", 2 * u64::from(limits.sessions)),
+            ("refused_sessions", 2 * u64::from(limits.sessions)),
+            ("header_bytes", u64::from(limits.header_bytes)),
+            ("body_bytes", MAX_BODY as u64),
+            ("message_bytes", u64::from(limits.message_bytes)),
+            ("name_bytes", MAX_NAME as u64),
+            ("early_credit", u64::from(limits.early_credit)),
+            ("first_window", u64::from(limits.first_window)),
+            ("max_window", u64::from(limits.max_window)),
+            ("budget", limits.budget),
+            ("credit", MAX_CREDIT),
+            ("pinned_bytes", limits.pinned_bytes),
+            ("small_piece", SMALL_PIECE as u64),
+            ("send_queue", SEND_QUEUE as u64),
+            ("control_entries", 1),
+            ("pongs", 1),
+            ("ping_burst", u64::from(PING_BURST)),
+            ("drains", 1),
+            ("hello_timeout", millis(limits.hello_timeout)),
+            ("linger_timeout", millis(limits.linger_timeout)),
+        ];
+        let table: Vec<_> = LIMITS.iter().map(|limit| (limit.name, limit.default)).collect();
+        assert_eq!(table, in_force);
+        let counted: Vec<_> = LimitCounters::default().by_limit().map(|(name, _)| name).collect();
+        assert_eq!(counted, LIMITS.iter().map(|limit| limit.name).collect::<Vec<_>>());
+    }
+}

@@ -7,10 +7,11 @@
 //! ```
 
 use std::fmt;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use bytes::Bytes;
 
+use crate::flow::{RecvCredit, SendCredit};
 use crate::frame::Abort;
 use crate::queue::ByteQueue;
 
@@ -65,17 +66,13 @@ pub(crate) enum RecvPhase {
 pub(crate) struct SendHalf {
     pub(crate) queue: ByteQueue,
     pub(crate) phase: SendPhase,
-    /// Bytes handed to the carrier so far.
-    pub(crate) sent: u64,
-    /// Bytes that the peer allows in all.
-    pub(crate) limit: u64,
+    pub(crate) credit: SendCredit,
 }
 
 impl SendHalf {
     /// Bytes that may go now.
     pub(crate) fn sendable(&self) -> usize {
-        let credit = self.limit - self.sent;
-        usize::try_from(credit).unwrap_or(usize::MAX).min(self.queue.len())
+        usize::try_from(self.credit.left()).unwrap_or(usize::MAX).min(self.queue.len())
     }
 }
 
@@ -84,45 +81,7 @@ impl SendHalf {
 pub(crate) struct RecvHalf {
     pub(crate) queue: ByteQueue,
     pub(crate) phase: RecvPhase,
-    /// Bytes received so far.
-    pub(crate) received: u64,
-    /// Bytes granted so far: `received` never passes it.
-    pub(crate) granted: u64,
-    /// Bytes that the reader has given back as credit.
-    pub(crate) consumed: u64,
-    /// Granted beyond `consumed` when the reader is idle.
-    pub(crate) window: u64,
-    /// Where the current measurement of the reader's rate began.
-    epoch: Option<(Instant, u64)>,
-}
-
-impl RecvHalf {
-    /// Credit that would bring the peer up to the window.
-    pub(crate) fn due_credit(&self) -> u64 {
-        (self.consumed + self.window).saturating_sub(self.granted)
-    }
-
-    /// A quarter of the window: half would come too late on a slow link, less would be chatter.
-    pub(crate) fn credit_is_due(&self) -> bool {
-        self.phase == RecvPhase::Open && self.due_credit() >= (self.window / 4).max(1)
-    }
-
-    /// The window that this reader's rate over this round trip deserves, once per window consumed.
-    ///
-    /// Twice the bandwidth-delay product: a reader that took a window in less than two round trips may have been
-    /// held up by it.
-    pub(crate) fn wanted_window(&mut self, now: Instant, round_trip: Duration) -> Option<u64> {
-        let (began, at) = *self.epoch.get_or_insert((now, self.consumed));
-        let taken = self.consumed - at;
-        if taken < self.window {
-            return None;
-        }
-        self.epoch = Some((now, self.consumed));
-        let elapsed = now.saturating_duration_since(began).max(Duration::from_micros(1));
-        let product = u128::from(taken) * round_trip.as_nanos() / elapsed.as_nanos().max(1);
-        let wanted = u64::try_from(product.saturating_mul(2)).unwrap_or(u64::MAX);
-        (wanted > self.window).then(|| self.window.saturating_mul(2))
-    }
+    pub(crate) credit: RecvCredit,
 }
 
 /// Who waits for what: an event goes out once, when the waiting is over.
@@ -154,24 +113,28 @@ pub(crate) struct Session {
     pub(crate) wire_done: bool,
     /// The handle is gone.
     pub(crate) released: bool,
+    /// When the peer last took something, or gave credit for it.
+    pub(crate) progress: Instant,
+    /// By when its wait for the peer is given up, once it was let go of.
+    pub(crate) linger: Option<Instant>,
     pub(crate) waiting: Waiting,
 }
 
 impl Session {
-    pub(crate) fn new(ours: bool, opening: Opening, early_out: u64, early_in: u64) -> Self {
+    pub(crate) fn new(ours: bool, opening: Opening, early_out: u64, early_in: u64, now: Instant) -> Self {
         Self {
             ours,
             opening,
             answer_header: Bytes::new(),
-            send: SendHalf { queue: ByteQueue::default(), phase: SendPhase::Open, sent: 0, limit: early_out },
+            send: SendHalf {
+                queue: ByteQueue::default(),
+                phase: SendPhase::Open,
+                credit: SendCredit::new(early_out),
+            },
             recv: RecvHalf {
                 queue: ByteQueue::default(),
                 phase: RecvPhase::Open,
-                received: 0,
-                granted: early_in,
-                consumed: 0,
-                window: early_in,
-                epoch: None,
+                credit: RecvCredit::new(early_in),
             },
             abort_out: None,
             ended: None,
@@ -180,6 +143,8 @@ impl Session {
             in_control: false,
             wire_done: false,
             released: false,
+            progress: now,
+            linger: None,
             waiting: Waiting::default(),
         }
     }

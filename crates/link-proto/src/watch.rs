@@ -5,6 +5,7 @@
 
 use std::time::{Duration, Instant};
 
+use crate::limits::PING_BURST;
 use crate::liveness::Liveness;
 
 /// Without an answer to a ping for so long the peer is suspect: an event for those who can prepare.
@@ -66,6 +67,10 @@ impl Watch {
     pub(crate) fn agree(&mut self, ours: Liveness, peer_interval: Duration) {
         self.ours = ours;
         self.peer_interval = peer_interval;
+    }
+
+    pub(crate) fn peer_interval(&self) -> Duration {
+        self.peer_interval
     }
 
     pub(crate) fn liveness(&self) -> Liveness {
@@ -191,5 +196,37 @@ impl Watch {
     fn presence_at(&self) -> Option<Instant> {
         let at = self.last_tx + self.peer_interval / 2;
         self.owes_presence.filter(|came| *came + self.peer_interval / 4 >= at).map(|came| came.max(at))
+    }
+}
+
+/// How long it takes at most until one more ping is allowed.
+const PING_EVERY: Duration = Duration::from_millis(250);
+
+/// The pings of a peer that are taken for a watch's: a burst, then four a second and two an interval, twice of
+/// what any watch sends.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct PingAllowance {
+    left: u32,
+    since: Instant,
+}
+
+impl PingAllowance {
+    pub(crate) const fn new(now: Instant) -> Self {
+        Self { left: PING_BURST, since: now }
+    }
+
+    /// Whether this ping is one too many.
+    pub(crate) fn spend(&mut self, now: Instant, peer_interval: Duration) -> bool {
+        let every = (peer_interval / 2).clamp(Duration::from_micros(1), PING_EVERY);
+        let more = now.saturating_duration_since(self.since).as_nanos() / every.as_nanos();
+        if more >= u128::from(PING_BURST - self.left) {
+            (self.left, self.since) = (PING_BURST, now);
+        } else if let Ok(more) = u32::try_from(more) {
+            self.left += more;
+            self.since += every * more;
+        }
+        let spent = self.left == 0;
+        self.left = self.left.saturating_sub(1);
+        spent
     }
 }

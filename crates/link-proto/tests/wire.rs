@@ -7,6 +7,7 @@
 //! link listener sessions=2     a new link; `up listener` also exchanges hellos, unseen
 //! > open 1 "h"                 bytes from the peer: words of one frame, see `words`
 //!   event opened 1 "h"
+//! flood 300 ping 1             one frame so many times, in one piece
 //! call answer 1 "ok"           a call of the owner
 //!   < 0301808003026f6b  answer 1 +49152 "ok"
 //! at 5s                        time goes on, from timeout to timeout
@@ -67,16 +68,19 @@ fn name(error: &ProtocolError) -> &'static str {
         ProtocolError::AfterEnd(_) => "AfterEnd",
         ProtocolError::EndBeforeAnswer(_) => "EndBeforeAnswer",
         ProtocolError::EndAck(_) => "EndAck",
+        ProtocolError::PingFlood => "PingFlood",
         ProtocolError::Frame(frame) => match frame {
             FrameError::UnknownType(_) => "Frame(UnknownType",
             FrameError::Number(_) => "Frame(Number",
             FrameError::TooLong { .. } => "Frame(TooLong",
             FrameError::Body(_) => "Frame(Body",
+            FrameError::Message(_) => "Frame(Message",
             FrameError::EmptyData => "Frame(EmptyData",
             FrameError::SessionZero(_) => "Frame(SessionZero",
             FrameError::Hello(hello) => match hello {
                 HelloError::Magic => "Frame(Hello(Magic",
                 HelloError::Field(_) => "Frame(Hello(Field",
+                HelloError::Name(_) => "Frame(Hello(Name",
                 HelloError::Missing(_) => "Frame(Hello(Missing",
                 HelloError::Liveness(_) => "Frame(Hello(Liveness",
                 HelloError::Version { .. } => "Frame(Hello(Version",
@@ -100,14 +104,17 @@ fn every_illegal_thing_has_a_script() {
         ProtocolError::AfterEnd(0),
         ProtocolError::EndBeforeAnswer(0),
         ProtocolError::EndAck(0),
+        ProtocolError::PingFlood,
         frames(FrameError::UnknownType(0)),
         frames(FrameError::Number(0)),
         frames(FrameError::TooLong { kind: 0, len: 0, max: 0 }),
         frames(FrameError::Body(0)),
+        frames(FrameError::Message(0)),
         frames(FrameError::EmptyData),
         frames(FrameError::SessionZero(0)),
         hellos(HelloError::Magic),
         hellos(HelloError::Field(0)),
+        hellos(HelloError::Name(0)),
         hellos(HelloError::Missing(0)),
         hellos(HelloError::Liveness(hopline_link_proto::LivenessError::Bound)),
         hellos(HelloError::Version { peer_min: 0, peer_max: 0 }),

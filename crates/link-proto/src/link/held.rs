@@ -18,6 +18,10 @@ pub struct Held {
     pub events: usize,
     /// Opens of the peer that count as unanswered.
     pub unanswered: u32,
+    /// Bytes of read buffers that pieces keep alive beyond four times their length.
+    pub pinned: u64,
+    /// Sessions that were let go of and wait for the peer.
+    pub lingering: usize,
 }
 
 impl Link {
@@ -32,6 +36,8 @@ impl Link {
             queued: self.turn.len() + self.control.len() + self.out.last_words.len(),
             events: self.events.len(),
             unanswered: self.unanswered_theirs,
+            pinned: self.pins.held(),
+            lingering: self.lingering.len(),
         }
     }
 

@@ -6,9 +6,9 @@ use bytes::{Bytes, BytesMut};
 
 use super::{Decoding, Event, Link, LinkEnd, Peer, PeerLimits, Phase, ProtocolError};
 use crate::code::Code;
+use crate::flow::Overflow;
 use crate::frame::{self, Abort, Frame, Step};
 use crate::hello::Hello;
-use crate::limits::MAX_CREDIT;
 use crate::session::{Opening, RecvPhase, SendPhase, Session, SessionId};
 
 impl Link {
@@ -79,10 +79,17 @@ impl Link {
     fn on_frame(&mut self, now: Instant, frame: Frame) -> Result<(), ProtocolError> {
         match frame {
             Frame::Hello(hello) => self.on_hello(&hello),
-            Frame::Ping { token } => self.out.pong = Some(token),
+            Frame::Ping { token } => {
+                if self.pings.spend(now, self.watch.peer_interval()) {
+                    return Err(ProtocolError::PingFlood);
+                }
+                let waits = self.out.pong.replace(token).is_some();
+                self.counters.limits.pongs += u64::from(waits);
+            }
             Frame::Pong { token } => self.watch.received_pong(token, now),
             Frame::Presence => {}
             Frame::Extension => self.counters.extensions_skipped += 1,
+            Frame::Drain { .. } if self.peer_drains => self.counters.limits.drains += 1,
             Frame::Drain { deadline_ms } => {
                 self.peer_drains = true;
                 self.events.push_back(Event::PeerDrains { deadline_ms });
@@ -154,19 +161,13 @@ impl Link {
             return Err(ProtocolError::TooManyOpens(id.0));
         }
         let early_in = u64::from(limits.early_credit);
-        let mut session = Session::new(false, Opening::Unanswered, self.peer.early_credit, early_in);
+        let mut session =
+            Session::new(false, Opening::Unanswered, self.peer.early_credit, early_in, self.now);
         self.open_theirs += 1;
         self.unanswered_theirs += 1;
-        let refusal = if self.drain.is_some() {
-            Some(Abort::new(Code::DRAINING, "this link drains"))
-        } else if self.open_theirs > limits.sessions {
-            Some(Abort::new(Code::OVERLOAD, format!("{} sessions are open on this link", limits.sessions)))
-        } else if self.unanswered_theirs > limits.unanswered_opens {
-            Some(Abort::new(Code::OVERLOAD, format!("{} opens await their answer", limits.unanswered_opens)))
-        } else {
-            None
-        };
+        let refusal = self.refusal();
         session.released = refusal.is_some();
+        self.held_theirs += u32::from(refusal.is_none());
         self.sessions.insert(id.0, session);
         match refusal {
             None => self.events.push_back(Event::Opened { id, header }),
@@ -178,8 +179,29 @@ impl Link {
         Ok(())
     }
 
+    /// Why the open that was just counted is refused, if it is.
+    fn refusal(&mut self) -> Option<Abort> {
+        let limits = self.config.limits;
+        let met = &mut self.counters.limits;
+        if self.drain.is_some() {
+            return Some(Abort::new(Code::DRAINING, "this link drains"));
+        }
+        let message = if self.open_theirs > limits.sessions {
+            met.sessions += 1;
+            format!("{} sessions are open on this link", limits.sessions)
+        } else if self.held_theirs >= limits.sessions.saturating_mul(2) {
+            met.held_sessions += 1;
+            format!("{} sessions of this link are still held", self.held_theirs)
+        } else if self.unanswered_theirs > limits.unanswered_opens {
+            met.unanswered_opens += 1;
+            format!("{} opens await their answer", limits.unanswered_opens)
+        } else {
+            return None;
+        };
+        Some(Abort::new(Code::OVERLOAD, message))
+    }
+
     fn on_answer(&mut self, id: SessionId, credit: u64, header: Bytes) -> Result<(), ProtocolError> {
-        let first_window = u64::from(self.config.limits.first_window);
         let Some(session) = self.known(id)? else { return Ok(()) };
         if !session.ours || session.opening != Opening::Unanswered {
             return Err(ProtocolError::Answer(id.0));
@@ -189,7 +211,7 @@ impl Link {
         if std::mem::take(&mut session.waiting.answer) {
             self.events.push_back(Event::Answered(id));
         }
-        self.widen(id, first_window);
+        self.widen_to_first(id);
         self.queue_credit_if_due(id);
         self.on_credit(id, credit)
     }
@@ -200,21 +222,24 @@ impl Link {
         if session.recv.phase != RecvPhase::Open {
             return Err(ProtocolError::AfterEnd(id.0));
         }
-        if len > session.recv.granted - session.recv.received {
-            return Err(ProtocolError::Credit(id.0));
+        if session.recv.credit.fits(len) {
+            return Ok(());
         }
-        Ok(())
+        let answered = session.opening == Opening::Answered;
+        let met = &mut self.counters.limits;
+        *(if answered { &mut met.max_window } else { &mut met.early_credit }) += 1;
+        Err(ProtocolError::Credit(id.0))
     }
 
     fn on_data(&mut self, id: SessionId, piece: Bytes) {
         self.counters.data_in += piece.len() as u64;
         // A late frame was counted with its head.
         let Some(session) = self.sessions.get_mut(&id.0).filter(|session| session.is_live()) else { return };
-        session.recv.received += piece.len() as u64;
+        session.recv.credit.receive(piece.len() as u64);
         if session.released {
             return;
         }
-        session.recv.queue.push(piece);
+        session.recv.queue.push(piece, &mut self.pins);
         if std::mem::take(&mut session.waiting.read) {
             self.events.push_back(Event::Readable(id));
         }
@@ -231,6 +256,11 @@ impl Link {
         session.recv.phase = RecvPhase::Ended;
         if std::mem::take(&mut session.waiting.read) {
             self.events.push_back(Event::Readable(id));
+        }
+        // Nothing more will come: what is not held already is free for others.
+        if let Some(session) = self.sessions.get_mut(&id.0) {
+            session.recv.credit.close();
+            self.budget.settle(&mut session.recv.credit);
         }
         Ok(())
     }
@@ -249,13 +279,10 @@ impl Link {
     }
 
     fn on_credit(&mut self, id: SessionId, amount: u64) -> Result<(), ProtocolError> {
+        let now = self.now;
         let Some(session) = self.known(id)? else { return Ok(()) };
-        let send = &mut session.send;
-        let outstanding = send.limit - send.sent;
-        if amount > MAX_CREDIT - outstanding.min(MAX_CREDIT) {
-            return Err(ProtocolError::CreditOverflow(id.0));
-        }
-        send.limit += amount;
+        session.send.credit.grant(amount).map_err(|Overflow| ProtocolError::CreditOverflow(id.0))?;
+        session.progress = now;
         self.queue_turn(id);
         Ok(())
     }

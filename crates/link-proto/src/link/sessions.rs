@@ -1,20 +1,15 @@
 //! What the owner of a link does with its sessions.
 
-use std::collections::{BTreeMap, VecDeque};
-use std::time::{Duration, Instant};
-
 use bytes::Bytes;
+use std::collections::{BTreeMap, VecDeque};
 
-use super::{Event, Link, Phase};
+use super::{Link, Phase};
 use crate::code::Code;
+use crate::flow::Change;
 use crate::frame::Abort;
-use crate::session::{Opening, RecvPhase, SendPhase, Session, SessionId};
-
-/// Bytes that may wait in a session for the link: enough that one turn never finds it empty, and little enough
-/// that a thousand stalled writers cost 64 MiB.
-const SEND_QUEUE: usize = 64 << 10;
-/// The round trip that windows assume at least: scheduling delays are of this order even where the wire has none.
-const LEAST_ROUND_TRIP: Duration = Duration::from_millis(1);
+use crate::limits::SEND_QUEUE;
+use crate::queue::Pins;
+use crate::session::{Opening, SendPhase, Session, SessionId};
 
 /// Why no session could be opened.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -51,7 +46,7 @@ pub enum Read {
     Data(Bytes),
     /// The peer's end, behind everything it sent.
     End,
-    /// Nothing yet: [`Event::Readable`] will follow.
+    /// Nothing yet: [`Event::Readable`](super::Event::Readable) will follow.
     Pending,
 }
 
@@ -77,7 +72,7 @@ pub struct SessionCounters {
 pub enum Write {
     /// So many bytes were taken, at least one.
     Taken(usize),
-    /// None can be taken now: [`Event::Writable`] will follow.
+    /// None can be taken now: [`Event::Writable`](super::Event::Writable) will follow.
     Pending,
 }
 
@@ -86,7 +81,7 @@ pub enum Write {
 pub enum SendState {
     /// The end was not called.
     Open,
-    /// The end was called; the far reader has not taken everything yet. [`Event::Writable`] will follow.
+    /// The end was called; the far reader has not taken everything yet. [`Event::Writable`](super::Event::Writable) will follow.
     Ending,
     /// The far reader has taken everything.
     Acknowledged,
@@ -120,7 +115,7 @@ impl Link {
         self.next_ours += 2;
         self.open_ours += 1;
         let early_in = u64::from(self.config.limits.early_credit);
-        let session = Session::new(true, Opening::Queued(header), self.peer.early_credit, early_in);
+        let session = Session::new(true, Opening::Queued(header), self.peer.early_credit, early_in, self.now);
         self.sessions.insert(number, session);
         self.queue_turn(SessionId(number));
         Ok(SessionId(number))
@@ -141,12 +136,12 @@ impl Link {
         }
         session.opening = Opening::AnswerQueued(header);
         self.unanswered_theirs -= 1;
-        self.widen(id, u64::from(self.config.limits.first_window));
+        self.widen_to_first(id);
         self.queue_turn(id);
     }
 
     /// Whether one of our opens was answered: its answer's header, or `None` while nobody has spoken
-    /// ([`Event::Answered`] will follow).
+    /// ([`Event::Answered`](super::Event::Answered) will follow).
     ///
     /// # Errors
     /// How it was refused, or how the session ended before its answer.
@@ -162,7 +157,7 @@ impl Link {
         }
     }
 
-    /// Whether a write would be taken now; if not, [`Event::Writable`] will follow.
+    /// Whether a write would be taken now; if not, [`Event::Writable`](super::Event::Writable) will follow.
     ///
     /// # Errors
     /// How the session ended.
@@ -173,6 +168,7 @@ impl Link {
         }
         let ready = session.send.queue.len() < SEND_QUEUE;
         session.waiting.write |= !ready;
+        self.counters.limits.send_queue += u64::from(!ready);
         Ok(ready)
     }
 
@@ -181,9 +177,9 @@ impl Link {
     /// # Errors
     /// How the session ended; also after [`Link::end`], with `internal`.
     pub fn write(&mut self, id: SessionId, bytes: &[u8]) -> Result<Write, Abort> {
-        self.write_with(id, bytes.len(), |session, room| {
+        self.write_with(id, bytes.len(), |session, room, pins| {
             let n = room.min(bytes.len());
-            session.send.queue.extend(&bytes[..n]);
+            session.send.queue.extend(&bytes[..n], pins);
             n
         })
     }
@@ -194,9 +190,9 @@ impl Link {
     /// # Errors
     /// As for [`Link::write`].
     pub fn write_bytes(&mut self, id: SessionId, bytes: Bytes) -> Result<Write, Abort> {
-        self.write_with(id, bytes.len(), |session, _| {
+        self.write_with(id, bytes.len(), |session, _, pins| {
             let n = bytes.len();
-            session.send.queue.push(bytes);
+            session.send.queue.push(bytes, pins);
             n
         })
     }
@@ -205,7 +201,7 @@ impl Link {
         &mut self,
         id: SessionId,
         len: usize,
-        put: impl FnOnce(&mut Session, usize) -> usize,
+        put: impl FnOnce(&mut Session, usize, &mut Pins) -> usize,
     ) -> Result<Write, Abort> {
         if !self.ready_to_write(id)? {
             return Ok(Write::Pending);
@@ -218,7 +214,7 @@ impl Link {
             return Ok(Write::Taken(0));
         }
         let room = SEND_QUEUE - session.send.queue.len();
-        let taken = put(session, room);
+        let taken = put(session, room, &mut self.pins);
         if session.has_turn() {
             self.queue_turn(id);
         }
@@ -231,14 +227,14 @@ impl Link {
             && session.ended.is_none()
             && session.send.phase == SendPhase::Open
         {
-            session.send.queue.push(bytes);
+            session.send.queue.push(bytes, &mut self.pins);
             if session.has_turn() {
                 self.queue_turn(id);
             }
         }
     }
 
-    /// Wants [`Event::Writable`] when bytes of this session leave.
+    /// Wants [`Event::Writable`](super::Event::Writable) when bytes of this session leave.
     pub fn notify_when_sent(&mut self, id: SessionId) {
         if let Some(session) = self.sessions.get_mut(&id.0) {
             session.waiting.write = true;
@@ -278,7 +274,7 @@ impl Link {
     /// Bytes handed to the carrier so far, in the sending direction.
     #[must_use]
     pub fn bytes_sent(&self, id: SessionId) -> u64 {
-        self.sessions.get(&id.0).map_or(0, |session| session.send.sent)
+        self.sessions.get(&id.0).map_or(0, |session| session.send.credit.sent())
     }
 
     /// Bytes that wait in the sending direction.
@@ -291,208 +287,20 @@ impl Link {
     #[must_use]
     pub fn session_counters(&self, id: SessionId) -> Option<SessionCounters> {
         self.sessions.get(&id.0).map(|session| SessionCounters {
-            sent: session.send.sent,
+            sent: session.send.credit.sent(),
             unsent: session.send.queue.len() as u64,
-            send_credit: session.send.limit - session.send.sent,
-            received: session.recv.received,
+            send_credit: session.send.credit.left(),
+            received: session.recv.credit.received(),
             unread: session.recv.queue.len() as u64,
-            window: session.recv.window,
+            window: session.recv.credit.window(),
         })
     }
 
-    /// Takes up to `max` bytes and gives the peer credit for them. The end, once read, is acknowledged.
-    ///
-    /// # Errors
-    /// How the session ended, behind everything that came before.
-    pub fn read(&mut self, now: Instant, id: SessionId, max: usize) -> Result<Read, Abort> {
-        let found = self.take(id, max)?;
-        match &found {
-            Read::Data(bytes) => self.credit(now, id, bytes.len() as u64),
-            Read::End => self.acknowledge_end(id),
-            Read::Pending => {}
-        }
-        Ok(found)
-    }
-
-    /// Like [`Link::read`], into `out`, in one copy; `None` is the end, 0 is pending.
-    ///
-    /// # Errors
-    /// As for [`Link::read`].
-    pub fn read_into(&mut self, now: Instant, id: SessionId, out: &mut [u8]) -> Result<Option<usize>, Abort> {
-        let session = self.sessions.get_mut(&id.0).ok_or_else(forgotten)?;
-        if !session.recv.queue.is_empty() {
-            let copied = session.recv.queue.copy_into(out);
-            self.credit(now, id, copied as u64);
-            return Ok(Some(copied));
-        }
-        match self.read(now, id, out.len())? {
-            // The queue is empty: only the end or nothing is left.
-            Read::Data(_) | Read::Pending => Ok(Some(0)),
-            Read::End => Ok(None),
-        }
-    }
-
-    /// Takes up to `max` bytes and gives no credit for them: the forwarder gives it with [`Link::credit`] when
-    /// they have left. Nor does it acknowledge the end: see [`Link::acknowledge_end`].
-    ///
-    /// # Errors
-    /// As for [`Link::read`].
-    pub fn take(&mut self, id: SessionId, max: usize) -> Result<Read, Abort> {
-        let session = self.sessions.get_mut(&id.0).ok_or_else(forgotten)?;
-        if let Some(bytes) = session.recv.queue.pop(max) {
-            return Ok(Read::Data(bytes));
-        }
-        if !session.recv.queue.is_empty() {
-            return Ok(Read::Pending);
-        }
-        match (session.recv.phase, &session.ended) {
-            // An end that was whole stays an end, whatever came after it.
-            (RecvPhase::Taken | RecvPhase::Ended, _) => Ok(Read::End),
-            (RecvPhase::Open, Some(abort)) => Err(abort.clone()),
-            (RecvPhase::Open, None) => {
-                session.waiting.read = true;
-                Ok(Read::Pending)
-            }
-        }
-    }
-
-    /// Gives the peer credit for `bytes` that were taken. May widen the window of a reader that keeps up.
-    pub fn credit(&mut self, now: Instant, id: SessionId, bytes: u64) {
-        let round_trip = self.watch.round_trip().unwrap_or_default().max(LEAST_ROUND_TRIP);
-        let most = u64::from(self.config.limits.max_window);
+    /// A session that is answered gets its first window.
+    pub(super) fn widen_to_first(&mut self, id: SessionId) {
         let Some(session) = self.sessions.get_mut(&id.0) else { return };
-        session.recv.consumed = (session.recv.consumed + bytes).min(session.recv.received);
-        if session.recv.phase != RecvPhase::Open || session.ended.is_some() {
-            return;
-        }
-        if let Some(wanted) = session.recv.wanted_window(now, round_trip) {
-            self.widen(id, wanted.min(most));
-        }
-        self.queue_credit_if_due(id);
-    }
-
-    /// Tells the peer that everything up to its end was taken, here or further on.
-    pub fn acknowledge_end(&mut self, id: SessionId) {
-        let Some(session) = self.sessions.get_mut(&id.0) else { return };
-        if session.recv.phase == RecvPhase::Ended && session.recv.queue.is_empty() {
-            session.recv.phase = RecvPhase::Taken;
-            // Nothing more will come: the window is free for others.
-            let early = u64::from(self.config.limits.early_credit);
-            self.budget_used -= session.recv.window.saturating_sub(early);
-            session.recv.window = session.recv.window.min(early);
-            if session.ended.is_none() {
-                session.end_ack_due = true;
-                self.queue_control(id);
-            }
-        }
-    }
-
-    /// Gives up: both ends read this reason, behind what was sent. Data that has no credit is dropped. An abort
-    /// of a session that is already over, or of which both readers have everything, changes nothing.
-    pub fn abort(&mut self, id: SessionId, abort: Abort) {
-        let Some(session) = self.sessions.get_mut(&id.0) else { return };
-        if session.ended.is_some() || session.wire_done || session.is_complete() {
-            return;
-        }
-        let abort = abort.bounded();
-        session.abort_out = Some(abort.clone());
-        self.end_session(id, abort);
-        self.queue_turn(id);
-    }
-
-    /// How the session ended, if by an abort.
-    #[must_use]
-    pub fn abort_reason(&self, id: SessionId) -> Option<&Abort> {
-        self.sessions.get(&id.0)?.ended.as_ref()
-    }
-
-    /// The handle is gone. A session whose ends were both called, and whose input was read, is left to finish by
-    /// itself; any other is aborted with `peer_reset`.
-    pub fn release(&mut self, id: SessionId) {
-        let Some(session) = self.sessions.get_mut(&id.0) else { return };
-        session.released = true;
-        // Asked before the queue is cleared: unread input makes a drop an abort.
-        let clean = session.drop_is_clean();
-        session.recv.queue.clear();
-        if clean {
-            self.acknowledge_end(id);
-        } else {
-            self.abort(id, Abort::new(Code::PEER_RESET, "dropped before its end"));
-        }
-        self.forget_if_over(id);
-    }
-
-    /// The peer has given up a session that we have given up too: nobody waits for what is left to send.
-    pub(super) fn withdraw_abort(&mut self, id: SessionId) {
-        let Some(session) = self.sessions.get_mut(&id.0) else { return };
-        if session.abort_out.take().is_some() {
-            session.send.queue.clear();
-            self.note_wire(id);
-        }
-    }
-
-    /// Ends both directions at this side; what was received stays readable.
-    pub(super) fn end_session(&mut self, id: SessionId, abort: Abort) {
-        let Some(session) = self.sessions.get_mut(&id.0) else { return };
-        if session.ended.is_some() || session.wire_done {
-            return;
-        }
-        session.ended = Some(abort);
-        session.end_ack_due = false;
-        if session.abort_out.is_none() {
-            session.send.queue.clear();
-        }
-        let waiting = std::mem::take(&mut session.waiting);
-        let released = session.released;
-        // Whoever waits for something else of this session must hear of an abort too, as a forwarder does.
-        for (is, event) in [
-            (!released, Event::Readable(id)),
-            (waiting.write, Event::Writable(id)),
-            (waiting.answer, Event::Answered(id)),
-        ] {
-            if is {
-                self.events.push_back(event);
-            }
-        }
-        self.note_wire(id);
-    }
-
-    /// Counts a session out when the peer's part in it is over, and forgets it when the handle is gone too.
-    pub(super) fn note_wire(&mut self, id: SessionId) {
-        let Some(session) = self.sessions.get_mut(&id.0) else { return };
-        let was = session.wire_done;
-        session.update_wire_done();
-        if was || !session.wire_done {
-            return;
-        }
-        if session.ours {
-            self.open_ours -= 1;
-        } else {
-            self.open_theirs -= 1;
-            if session.opening == Opening::Unanswered {
-                self.unanswered_theirs -= 1;
-            }
-        }
-        self.note_drained();
-        self.forget_if_over(id);
-    }
-
-    fn forget_if_over(&mut self, id: SessionId) {
-        if self.sessions.get(&id.0).is_some_and(|session| session.wire_done && session.released)
-            && let Some(session) = self.sessions.remove(&id.0)
-        {
-            let early = u64::from(self.config.limits.early_credit);
-            self.budget_used -= session.recv.window.saturating_sub(early);
-        }
-    }
-
-    /// Raises a session's window, as far as the link's budget goes.
-    pub(super) fn widen(&mut self, id: SessionId, wanted: u64) {
-        let left = self.config.limits.budget.saturating_sub(self.budget_used);
-        let Some(session) = self.sessions.get_mut(&id.0) else { return };
-        let more = wanted.saturating_sub(session.recv.window).min(left);
-        session.recv.window += more;
-        self.budget_used += more;
+        let change = self.budget.widen_to_first(&mut session.recv.credit);
+        self.counters.limits.first_window += u64::from(change == Change::Short);
     }
 
     pub(super) fn queue_turn(&mut self, id: SessionId) {
@@ -507,19 +315,20 @@ impl Link {
     }
 
     pub(super) fn queue_credit_if_due(&mut self, id: SessionId) {
-        if self.sessions.get(&id.0).is_some_and(|session| session.recv.credit_is_due()) {
+        if self.sessions.get(&id.0).is_some_and(|session| session.recv.credit.is_due()) {
             self.queue_control(id);
         }
     }
 
-    fn queue_control(&mut self, id: SessionId) {
-        if let Some(session) = self.sessions.get_mut(&id.0)
-            && !session.in_control
-        {
-            session.in_control = true;
-            self.control.push_back(id);
-            prune(&mut self.control, &self.sessions);
+    pub(super) fn queue_control(&mut self, id: SessionId) {
+        let Some(session) = self.sessions.get_mut(&id.0) else { return };
+        if session.in_control {
+            self.counters.limits.control_entries += 1;
+            return;
         }
+        session.in_control = true;
+        self.control.push_back(id);
+        prune(&mut self.control, &self.sessions);
     }
 }
 
@@ -532,6 +341,6 @@ fn prune(queue: &mut VecDeque<SessionId>, sessions: &BTreeMap<u64, Session>) {
 }
 
 /// A session that this side has already let go of.
-fn forgotten() -> Abort {
+pub(super) fn forgotten() -> Abort {
     Abort::new(Code::INTERNAL, "no such session")
 }

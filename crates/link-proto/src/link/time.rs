@@ -15,10 +15,10 @@ impl Link {
             Phase::Down(_) => None,
             Phase::Hello(until) => Some(until),
             Phase::Up => {
-                let watch = self.watch.deadline();
                 // A drain that is over has no deadline left.
                 let drain = self.drain.filter(|_| !self.drained);
-                Some(drain.map_or(watch, |at| at.min(watch)))
+                let linger = self.lingering.first().map(|(until, _)| *until);
+                [drain, linger].into_iter().flatten().fold(self.watch.deadline(), Instant::min).into()
             }
         };
         self.expected = next;
@@ -29,10 +29,14 @@ impl Link {
     pub fn handle_timeout(&mut self, now: Instant) {
         self.observe_time(now);
         match self.phase {
-            Phase::Hello(until) if now >= until => self.go_down(LinkEnd::NoHello),
+            Phase::Hello(until) if now >= until => {
+                self.counters.limits.hello_timeout += 1;
+                self.go_down(LinkEnd::NoHello);
+            }
             Phase::Up => {
                 self.run_watch(now);
                 self.run_drain(now);
+                self.run_linger();
             }
             Phase::Hello(_) | Phase::Down(_) => {}
         }
@@ -40,6 +44,7 @@ impl Link {
 
     /// A wake-up much later than asked for is a pause of our own, not the peer's silence.
     pub(super) fn observe_time(&mut self, now: Instant) {
+        self.now = self.now.max(now);
         let expected = self.expected.take();
         self.watch.observe_pause(expected, now);
     }

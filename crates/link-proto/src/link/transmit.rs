@@ -8,7 +8,7 @@ use bytes::{Bytes, BytesMut};
 use super::{Link, Phase};
 use crate::frame::{self, Frame};
 use crate::limits::MAX_DATA;
-use crate::queue::ByteQueue;
+use crate::queue::{ByteQueue, Pins};
 use crate::session::{Opening, SendPhase, Session, SessionId};
 
 /// Payloads below this many bytes are copied behind their frame's head: one piece less to write.
@@ -62,6 +62,7 @@ impl Link {
     /// Control goes before data; sessions take turns of at most 16 KiB. Keep `max` small (64 KiB): what has left
     /// here can't be overtaken by a ping any more.
     pub fn poll_transmit(&mut self, now: Instant, out: &mut Transmit, max: usize) -> bool {
+        self.now = self.now.max(now);
         let before = out.len();
         let mut heads = std::mem::take(&mut self.scratch);
         self.put_control(now, &mut heads);
@@ -123,9 +124,8 @@ impl Link {
         if session.ended.is_some() || matches!(session.opening, Opening::Queued(_)) {
             return;
         }
-        if session.recv.credit_is_due() {
-            let amount = session.recv.due_credit();
-            session.recv.granted += amount;
+        if session.recv.credit.is_due() {
+            let amount = session.recv.credit.grant();
             frame::encode(&Frame::Credit { id, amount }, heads);
         }
         if std::mem::take(&mut session.end_ack_due) {
@@ -144,7 +144,10 @@ impl Link {
                 continue;
             }
             let was_full = session.waiting.write;
-            let sent = put_turn(id, session, heads, out);
+            let sent = put_turn(id, session, heads, out, &mut self.pins);
+            if sent > 0 {
+                session.progress = now;
+            }
             self.counters.data_out += sent;
             let writable = was_full && sent > 0;
             if writable {
@@ -159,7 +162,13 @@ impl Link {
 
 /// One session's turn: its open, its data up to a turn's size, then answer, end and abort. Returns the count of
 /// payload bytes.
-fn put_turn(id: SessionId, session: &mut Session, heads: &mut BytesMut, out: &mut Transmit) -> u64 {
+fn put_turn(
+    id: SessionId,
+    session: &mut Session,
+    heads: &mut BytesMut,
+    out: &mut Transmit,
+    pins: &mut Pins,
+) -> u64 {
     if let Opening::Queued(header) = &session.opening {
         let header = header.clone();
         session.opening = Opening::Unanswered;
@@ -168,8 +177,8 @@ fn put_turn(id: SessionId, session: &mut Session, heads: &mut BytesMut, out: &mu
     let take = session.send.sendable().min(MAX_DATA);
     if take > 0 {
         frame::encode(&Frame::Data { id, len: take as u64 }, heads);
-        put_payload(&mut session.send.queue, take, heads, out);
-        session.send.sent += take as u64;
+        put_payload(&mut session.send.queue, take, heads, out, pins);
+        session.send.credit.spend(take as u64);
     }
     if session.send.sendable() > 0 {
         return take as u64;
@@ -178,12 +187,11 @@ fn put_turn(id: SessionId, session: &mut Session, heads: &mut BytesMut, out: &mu
     if let Opening::AnswerQueued(header) = &session.opening {
         let header = header.clone();
         session.opening = Opening::Answered;
-        let credit = session.recv.due_credit();
-        session.recv.granted += credit;
+        let credit = session.recv.credit.grant();
         frame::encode(&Frame::Answer { id, credit, header }, heads);
     }
     if let Some(abort) = session.abort_out.take() {
-        session.send.queue.clear();
+        session.send.queue.clear(pins);
         frame::encode(&Frame::Abort { id, abort }, heads);
     } else if session.end_may_go() {
         session.send.phase = SendPhase::Ended;
@@ -192,8 +200,14 @@ fn put_turn(id: SessionId, session: &mut Session, heads: &mut BytesMut, out: &mu
     take as u64
 }
 
-fn put_payload(queue: &mut ByteQueue, mut left: usize, heads: &mut BytesMut, out: &mut Transmit) {
-    while let Some(piece) = queue.pop(left) {
+fn put_payload(
+    queue: &mut ByteQueue,
+    mut left: usize,
+    heads: &mut BytesMut,
+    out: &mut Transmit,
+    pins: &mut Pins,
+) {
+    while let Some(piece) = queue.pop(left, pins) {
         left -= piece.len();
         if piece.len() < INLINE_BELOW {
             heads.extend_from_slice(&piece);

@@ -22,7 +22,9 @@ const LIMITS: Limits = Limits {
     first_window: 64,
     max_window: 512,
     budget: 600,
+    pinned_bytes: 0,
     hello_timeout: Duration::from_secs(10),
+    linger_timeout: Duration::from_secs(3),
 };
 
 fn link(side: Side, now: Instant) -> Link {

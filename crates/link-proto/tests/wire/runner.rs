@@ -88,6 +88,11 @@ impl Player {
             }
             ">" if rest == "hello" => self.feed(&words::encode(HELLO)),
             ">" => self.feed(&words::encode(rest)),
+            "flood" => {
+                let Some((count, frame)) = rest.split_once(' ') else { panic!("no count: {rest:?}") };
+                let frame = words::encode(frame);
+                self.feed(&frame.repeat(words::parse_number(count) as usize));
+            }
             "at" => self.run_to(rest),
             "late" => self.late(rest),
             "block" => self.blocked = true,
@@ -124,6 +129,7 @@ impl Player {
                 "first" => config.limits.first_window = number(),
                 "max" => config.limits.max_window = number(),
                 "budget" => config.limits.budget = u64::from(number()),
+                "linger" => config.limits.linger_timeout = Duration::from_secs(u64::from(number())),
                 "liveness" => config.liveness = Some(value.parse().unwrap_or_else(|e| panic!("{e}"))),
                 "first_session" => config.first_session = words::parse_number(value),
                 other => panic!("no setting is called {other:?}"),
