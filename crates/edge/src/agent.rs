@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, PoisonError, RwLock};
+use std::time::Instant;
 
-use bytes::Bytes;
 use hopline_config::{Protocol, ServiceConfig};
 use hopline_link::{Abort, Code, Session};
 use hopline_route_proto::{self as route_proto, RoutingHeader, ServiceAd, ServiceState};
@@ -11,9 +11,9 @@ use hopline_route_proto::{self as route_proto, RoutingHeader, ServiceAd, Service
 use tokio::sync::watch;
 
 use crate::fault::Figures;
-use crate::forward::dial::{DialOptions, GRPC_USER_TIMEOUT, dial};
-use crate::local::LocalStream;
-use crate::pump::{Broken, Connection, Inbound, pump};
+use crate::kept::Memory;
+use crate::recall::{Again, Found, Recall};
+use crate::serving::{Serving, refuse};
 
 /// One published service and its figures.
 #[derive(Debug)]
@@ -24,6 +24,8 @@ pub(crate) struct Service {
 
 #[derive(Debug)]
 pub(crate) struct Agent {
+    recall: Recall,
+    memory: Memory,
     services: RwLock<BTreeMap<String, Arc<Service>>>,
     /// Counts the lists that there were.
     revision: watch::Sender<u64>,
@@ -31,7 +33,12 @@ pub(crate) struct Agent {
 
 impl Agent {
     pub(crate) fn new(configs: &[ServiceConfig]) -> Self {
-        let agent = Self { services: RwLock::default(), revision: watch::Sender::new(0) };
+        let agent = Self {
+            recall: Recall::default(),
+            memory: Memory::default(),
+            services: RwLock::default(),
+            revision: watch::Sender::new(0),
+        };
         agent.apply(configs);
         agent
     }
@@ -116,36 +123,20 @@ impl Agent {
             service.figures.fault.note(&abort);
             return session.abort_with(abort);
         }
-        service.carry(session).await;
-    }
-}
-
-impl Service {
-    async fn carry(&self, session: Session) {
-        let target = &self.config.target;
-        let user_timeout = (self.config.protocol == Protocol::Grpc).then_some(GRPC_USER_TIMEOUT);
-        let options = DialOptions { user_timeout, ..DialOptions::default() };
-        let dialled = tokio::select! {
-            biased;
-            // Who asked has given up: nobody needs the connection any more.
-            _ = session.aborted() => return,
-            dialled = dial(&target.host, target.port, &options) => dialled,
+        let Some(id) = header.session_id() else { return };
+        let key = (header.source.clone(), id);
+        let now = Instant::now();
+        let session = match header.again {
+            None => session,
+            Some(received) => match self.recall.again(&key, Again { session, received }, now) {
+                Found::Taken => return,
+                Found::New(again) if again.received == 0 => again.session,
+                Found::New(again) | Found::Served(again) => return refuse(&again.session),
+            },
         };
-        let stream = match dialled {
-            Ok(stream) => Connection::new(LocalStream::from(stream)),
-            Err(error) => {
-                let abort = Abort::new(Code::DIAL_FAILED, error.to_string());
-                self.figures.fault.note(&abort);
-                return session.abort_with(abort);
-            }
-        };
-        let _open = self.figures.sessions.begin();
-        session.answer(Bytes::new());
-        match pump(stream, Inbound::default(), &session).await {
-            // An application that leaves is no fault of the service.
-            Ok(()) => {}
-            Err(Broken::Session(abort)) if abort.code == Code::PEER_RESET => {}
-            Err(broken) => self.figures.fault.note(&broken.abort()),
+        match self.recall.begin(key, now) {
+            Some(place) => Serving::new(&service, session, place, &self.memory).run().await,
+            None => session.abort(Code::PROTOCOL, "a session of this id was opened before"),
         }
     }
 }

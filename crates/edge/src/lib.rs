@@ -9,17 +9,21 @@
 //!
 //! - [`local`]: the sidecar's sockets; [`forward`]: the agent's dial;
 //! - `uplink`: one link to one relay, dialled again for as long as the edge runs;
-//! - `sidecar`, `agent`: the two roles; `pump`: one session beside one connection, the same for both.
+//! - `sidecar`, `agent`: the two roles; `opening`, `serving`: one session at each; `pump`: the session beside its
+//!   connection, the same for both; `kept`, `recall`: how a young session outlives its path.
 
 mod agent;
 mod backoff;
 mod fault;
 pub mod forward;
+mod kept;
 pub mod local;
 mod mapping;
 mod opening;
 mod pump;
+mod recall;
 mod reload;
+mod serving;
 mod sidecar;
 mod status;
 mod uplink;
@@ -123,7 +127,8 @@ impl Edge {
         let (stop, stopped) = watch::channel(false);
         let mut tasks = JoinSet::new();
         for uplink in uplinks.all() {
-            tasks.spawn(uplink::run(Arc::clone(&uplinks), Arc::clone(uplink), Arc::clone(&agent)));
+            let (uplinks, sidecar) = (Arc::clone(&uplinks), Arc::clone(&sidecar));
+            tasks.spawn(uplink::run(uplinks, Arc::clone(uplink), sidecar, Arc::clone(&agent)));
         }
         for (mapping, listener) in change.bound {
             tasks.spawn(mapping.serve(listener, Arc::clone(&uplinks)));

@@ -11,7 +11,7 @@ use tokio::task::JoinSet;
 use crate::fault::Figures;
 use crate::local::{BindError, ListenSpec, ListenerHealth, LocalListener, LocalStream};
 use crate::opening::Opening;
-use crate::pump::{Broken, Connection, pump};
+use crate::pump::{Broken, Connection};
 use crate::uplinks::Uplinks;
 
 /// How long until a socket that could not be opened is tried again.
@@ -116,26 +116,28 @@ impl Mapping {
     }
 
     /// One application's connection, from its accept to its end.
-    pub(crate) async fn carry(&self, stream: LocalStream, uplinks: &Uplinks) -> Result<(), Abort> {
+    pub(crate) async fn carry(&self, stream: LocalStream, uplinks: &Arc<Uplinks>) -> Result<(), Abort> {
         let _open = self.figures.sessions.begin();
         let deadline = Instant::now() + self.config.open_timeout;
         let connection = Connection::new(stream);
-        let Some(stream) = connection.stream() else { return Ok(()) };
-        let opened = match Opening::new(uplinks, stream, self.config.service.as_str(), deadline) {
-            Ok(opening) => opening.run().await,
-            Err(abort) => Err(Broken::Session(abort)),
+        let Some(local) = connection.stream() else { return Ok(()) };
+        let service = self.config.service.as_str();
+        let (flow, session, result) = match Opening::new(uplinks, local, service, deadline) {
+            Ok(opening) => opening.carry().await,
+            Err(abort) => return Err(self.failed(abort)),
         };
-        let result = match opened {
-            Ok((session, inbound)) => pump(connection, inbound, &session).await,
-            Err(broken) => Err(broken),
-        };
+        if let Some(session) = session {
+            flow.close(connection, &session, &result).await;
+        }
         match result {
             // An application that resets its own connection has no fault to be told of.
             Ok(()) | Err(Broken::Local(_) | Broken::Left) => Ok(()),
-            Err(Broken::Session(abort)) => {
-                self.figures.fault.note(&abort);
-                Err(abort)
-            }
+            Err(Broken::Session(abort)) => Err(self.failed(abort)),
         }
+    }
+
+    fn failed(&self, abort: Abort) -> Abort {
+        self.figures.fault.note(&abort);
+        abort
     }
 }

@@ -1,74 +1,121 @@
 //! From an application's connection to an answered session: waiting for a link, and trying again where that is safe.
 //!
-//! What the application says goes out at once, before the answer. It is also kept (by reference, at most
-//! [`KEPT`] bytes) until the answer comes, so that an open that was refused by somebody on its way out can go out
-//! again, whole, elsewhere. It goes out again only after such a refusal, or when nothing of the application's had
-//! gone out: a request must not run twice.
+//! What the application says goes out at once, before the answer. It is also [kept](crate::kept), so that it can go out
+//! again, whole. That happens after a refusal by somebody who had done nothing with it, and when the path was lost
+//! under a young session: then it goes out under the same id to the same agent process, which knows what it has
+//! had. So the sidecar says with each open which agent it means, as far as its relay has told it of any. Where none
+//! was named, an open that had bytes of the application's in it goes out once: a request must not run twice.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use bytes::Bytes;
-use hopline_link::{Abort, Code, Mux, OpenError, Session};
+use hopline_link::{Abort, Code, OpenError, Session};
 use hopline_route_proto::{Name, RoutingHeader, SessionId};
 
+use crate::kept::YOUNG;
 use crate::local::{LocalStream, gone};
-use crate::pump::{Broken, Inbound};
-use crate::uplinks::Uplinks;
+use crate::pump::{Broken, Flow};
+use crate::uplinks::{Load, Uplinks};
 
-/// Bytes of the application that are kept until the answer comes; more are not read before it.
-const KEPT: usize = 64 << 10;
 /// Between an open that was refused and the next, so that two processes on their way out are not asked in a loop.
 const PAUSE: Duration = Duration::from_millis(20);
+/// For how long after the first open a session may be opened again under its id.
+const AGAIN: Duration = Duration::from_secs(60);
 
-/// An open under way: what the application has said so far.
+/// How an open goes out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Attempt {
+    /// Nothing of it has been anywhere: to an agent of the sidecar's choice.
+    First,
+    /// The same, to one of the relay's choice.
+    Anywhere,
+    /// The agent may have had all of it before.
+    Again,
+}
+
+/// An open under way, and the young session that comes of it.
 #[derive(Debug)]
 pub(crate) struct Opening<'a> {
-    uplinks: &'a Uplinks,
+    uplinks: &'a Arc<Uplinks>,
     local: &'a LocalStream,
-    header: Bytes,
+    service: Name,
+    id: SessionId,
+    /// The agent that the last open named.
+    agent: Option<Load>,
+    attempt: Attempt,
+    began: Instant,
     deadline: Instant,
-    kept: Vec<Bytes>,
-    kept_len: usize,
-    inbound: Inbound,
+    flow: Flow,
     /// The application has said something and left: that is to arrive, and nothing of it will follow.
     left: bool,
 }
 
 impl<'a> Opening<'a> {
     pub(crate) fn new(
-        uplinks: &'a Uplinks,
+        uplinks: &'a Arc<Uplinks>,
         local: &'a LocalStream,
         service: &str,
         deadline: Instant,
     ) -> Result<Self, Abort> {
-        let name = Name::new(service).map_err(|error| Abort::new(Code::INTERNAL, error.to_string()))?;
-        // One id for all attempts.
-        let header = RoutingHeader::session(name, SessionId::new(rand::random())).encode();
+        let service = Name::new(service).map_err(|error| Abort::new(Code::INTERNAL, error.to_string()))?;
         Ok(Self {
             uplinks,
             local,
-            header,
+            service,
+            id: SessionId::new(rand::random()),
+            agent: None,
+            attempt: Attempt::First,
+            began: Instant::now(),
             deadline,
-            kept: Vec::new(),
-            kept_len: 0,
-            inbound: Inbound::default(),
+            flow: Flow::new(uplinks.memory()),
             left: false,
         })
     }
 
-    /// An answered session, and what is left of the application's direction.
-    pub(crate) async fn run(mut self) -> Result<(Session, Inbound), Broken> {
+    /// Opens the session and carries it to its end, over as many paths as it takes while it is young. Gives what is left
+    /// for [`Flow::close`]: no session, if none was answered.
+    pub(crate) async fn carry(mut self) -> (Flow, Option<Session>, Result<(), Broken>) {
+        let mut session = match self.run().await {
+            Ok(session) => session,
+            Err(broken) => return (self.flow, None, Err(broken)),
+        };
+        let mut old = tokio::time::Instant::now() + YOUNG;
         loop {
+            let result = if self.flow.is_kept() {
+                tokio::select! {
+                    biased;
+                    result = self.flow.run(self.local, &session) => result,
+                    () = tokio::time::sleep_until(old) => {
+                        self.flow.forget();
+                        continue;
+                    }
+                }
+            } else {
+                self.flow.run(self.local, &session).await
+            };
+            let Err(Broken::Session(lost)) = result else { return (self.flow, Some(session), result) };
+            match self.run_again(lost).await {
+                Ok(next) => session = next,
+                Err(broken) => return (self.flow, Some(session), Err(broken)),
+            }
+            old = tokio::time::Instant::now() + YOUNG;
+        }
+    }
+
+    /// An answered session.
+    async fn run(&mut self) -> Result<Session, Broken> {
+        loop {
+            let (local, left) = (self.local, self.left);
             let session = tokio::select! {
                 biased;
                 session = self.open() => session.map_err(Broken::Session)?,
                 // An application that gives up while its open is held leaves nothing behind.
-                () = gone(self.local), if !self.left => return Err(Broken::Left),
+                () = gone(local), if !left => return Err(Broken::Left),
             };
             match self.until_answered(&session).await {
-                Ok(()) => return Ok((session, self.inbound)),
+                Ok(()) => return Ok(session),
                 Err(Broken::Session(abort)) if self.may_repeat(&abort) => {
-                    tracing::debug!(reason = %abort.code, hop = abort.hops, "open refused; trying again");
+                    tracing::debug!(reason = %abort.code, hop = abort.hops, next = ?self.attempt, "trying again");
                     tokio::time::sleep(PAUSE).await;
                 }
                 Err(broken) => {
@@ -79,12 +126,34 @@ impl<'a> Opening<'a> {
         }
     }
 
+    /// Another session in the place of one whose path was lost while it was young.
+    ///
+    /// # Errors
+    /// How the path was lost, if there is no other within the open timeout, or the agent can't take it up.
+    async fn run_again(&mut self, lost: Abort) -> Result<Session, Broken> {
+        if !self.flow.is_kept() || !self.may_repeat(&lost) {
+            return Err(Broken::Session(lost));
+        }
+        match self.run().await {
+            Err(Broken::Session(_)) => Err(Broken::Session(lost)),
+            other => other,
+        }
+    }
+
     /// Opens a session on the best link and says again what was said before. Nothing has gone out on a link that
     /// refuses at once, so another may be tried.
-    async fn open(&self) -> Result<Session, Abort> {
+    async fn open(&mut self) -> Result<Session, Abort> {
         loop {
-            let mux: Mux = self.uplinks.wait(self.deadline).await?;
-            let session = match mux.open(self.header.clone()) {
+            let (uplink, mux) = self.uplinks.wait(self.deadline).await?;
+            match self.attempt {
+                Attempt::First => self.agent = self.uplinks.choose_agent(&uplink, &self.service),
+                Attempt::Anywhere => self.agent = None,
+                Attempt::Again => {}
+            }
+            let mut header = RoutingHeader::session(self.service.clone(), self.id);
+            header.agent = self.agent.as_ref().map(Load::agent);
+            header.again = (self.attempt == Attempt::Again).then(|| self.flow.received());
+            let session = match mux.open(header.encode()) {
                 Ok(session) => session,
                 Err(OpenError::Down(_) | OpenError::NotUp | OpenError::Draining) => {
                     tokio::time::sleep(PAUSE).await;
@@ -97,12 +166,8 @@ impl<'a> Opening<'a> {
                     return Err(Abort::new(Code::INTERNAL, error.to_string()));
                 }
             };
-            for bytes in &self.kept {
-                session.write_bytes(bytes.clone()).await?;
-            }
-            if self.inbound.is_ended() {
-                session.end();
-            }
+            // What ends the session here shows with its answer.
+            let _ = self.flow.say_again(&session, 0).await;
             return Ok(session);
         }
     }
@@ -112,7 +177,8 @@ impl<'a> Opening<'a> {
         let answered = tokio::time::timeout_at(self.deadline.into(), session.answered());
         tokio::pin!(answered);
         loop {
-            let more = self.kept_len < KEPT && !self.inbound.is_ended() && !self.left;
+            let inbound = &mut self.flow.inbound;
+            let more = inbound.has_room() && !inbound.is_ended() && !self.left;
             tokio::select! {
                 biased;
                 answered = &mut answered => return match answered {
@@ -124,12 +190,9 @@ impl<'a> Opening<'a> {
                         Err(Broken::Session(abort))
                     }
                 },
-                next = self.inbound.next(self.local, session), if more => match next {
-                    Ok(Some(bytes)) => {
-                        self.kept_len += bytes.len();
-                        self.kept.push(bytes.clone());
-                        session.write_bytes(bytes).await.map_err(Broken::Session)?;
-                    }
+                next = inbound.next(self.local, session), if more => match next {
+                    // It is kept: should the session end in this moment, it is said to the next one.
+                    Ok(Some(bytes)) => drop(session.write_bytes(bytes).await),
                     Ok(None) => session.end(),
                     // The answer says more than the session's end does: it is read first.
                     Err(Broken::Session(_)) => tokio::task::yield_now().await,
@@ -143,26 +206,43 @@ impl<'a> Opening<'a> {
     /// Whoever resets its connection has given up. So has one that leaves without a word; but the last words of one
     /// that closed its unix socket behind them are carried, as they are for one that closes a TCP connection.
     fn has_left(&mut self, how: Broken) -> Result<(), Broken> {
-        if !self.local.is_unix() || self.is_untouched() {
+        if !self.local.is_unix() || self.flow.inbound.is_untouched() {
             return Err(how);
         }
         self.left = true;
         Ok(())
     }
 
-    fn is_untouched(&self) -> bool {
-        self.kept.is_empty() && !self.inbound.is_ended()
-    }
-
-    fn may_repeat(&self, abort: &Abort) -> bool {
-        is_safe_to_repeat(abort.code, self.is_untouched()) && Instant::now() < self.deadline
+    /// Whether another open may follow one that ended so; chooses how it goes out.
+    fn may_repeat(&mut self, abort: &Abort) -> bool {
+        let untouched = self.flow.inbound.is_untouched() && self.flow.received() == 0;
+        let next = next_attempt(self.attempt, abort.code, untouched, self.agent.is_some());
+        let Some(next) = next.filter(|_| Instant::now() < self.deadline) else { return false };
+        if next == Attempt::Again && self.began.elapsed() > AGAIN {
+            return false;
+        }
+        if next != Attempt::Again {
+            // An agent may know the old one.
+            self.id = SessionId::new(rand::random());
+        }
+        self.attempt = next;
+        true
     }
 }
 
-/// Whether an open that failed so may go out again. A link that was lost, or whose peer left without a drain, may have
-/// carried the open as far as the server: then only if nothing was said yet.
-fn is_safe_to_repeat(code: Code, untouched: bool) -> bool {
-    code == Code::DRAINING || (untouched && [Code::CONN_LOST, Code::SHUTDOWN].contains(&code))
+/// How an open may go out after one that ended so; `None`: not at all. A path that was lost, or whose peer left without
+/// a drain, may have carried the open as far as the server: then only to the agent that knows it, or if nothing was
+/// said yet.
+fn next_attempt(last: Attempt, code: Code, untouched: bool, named: bool) -> Option<Attempt> {
+    match code {
+        // Refused before anything was done with it. But what an agent may have had it may have still.
+        Code::DRAINING => Some(last),
+        // The agent that was named is not here.
+        Code::OFFLINE if named && (last == Attempt::First || untouched) => Some(Attempt::Anywhere),
+        Code::CONN_LOST if named => Some(Attempt::Again),
+        Code::CONN_LOST | Code::SHUTDOWN if untouched => Some(Attempt::First),
+        _ => None,
+    }
 }
 
 #[cfg(test)]
@@ -170,19 +250,32 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_said_is_never_said_twice() {
-        for (code, untouched, repeat) in [
-            (Code::DRAINING, true, true),
-            (Code::DRAINING, false, true),
-            (Code::CONN_LOST, true, true),
-            (Code::CONN_LOST, false, false),
-            (Code::SHUTDOWN, true, true),
-            (Code::SHUTDOWN, false, false),
-            (Code::OFFLINE, true, false),
-            (Code::DIAL_FAILED, true, false),
-            (Code::TIMEOUT, true, false),
+    fn what_was_said_is_never_said_to_one_who_does_not_know_it() {
+        use Attempt::{Again, Anywhere, First};
+        for (last, code, untouched, named, next) in [
+            (First, Code::DRAINING, true, true, Some(First)),
+            (First, Code::DRAINING, false, false, Some(First)),
+            (Again, Code::DRAINING, false, true, Some(Again)),
+            (First, Code::CONN_LOST, true, true, Some(Again)),
+            (First, Code::CONN_LOST, false, true, Some(Again)),
+            (First, Code::CONN_LOST, true, false, Some(First)),
+            (First, Code::CONN_LOST, false, false, None),
+            (Anywhere, Code::CONN_LOST, false, false, None),
+            (Again, Code::CONN_LOST, false, true, Some(Again)),
+            (First, Code::SHUTDOWN, true, true, Some(First)),
+            (First, Code::SHUTDOWN, false, true, None),
+            (Again, Code::SHUTDOWN, false, true, None),
+            (First, Code::OFFLINE, false, true, Some(Anywhere)),
+            (First, Code::OFFLINE, true, false, None),
+            (Anywhere, Code::OFFLINE, true, false, None),
+            (Again, Code::OFFLINE, true, true, Some(Anywhere)),
+            (Again, Code::OFFLINE, false, true, None),
+            (Again, Code::REFUSED, true, true, None),
+            (First, Code::DIAL_FAILED, true, true, None),
+            (First, Code::TIMEOUT, true, true, None),
         ] {
-            assert_eq!(is_safe_to_repeat(code, untouched), repeat, "{code}, untouched: {untouched}");
+            let what = format!("{last:?}, {code}, untouched: {untouched}, named: {named}");
+            assert_eq!(next_attempt(last, code, untouched, named), next, "{what}");
         }
     }
 }

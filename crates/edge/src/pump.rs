@@ -1,7 +1,8 @@
 //! One session beside one connection: bytes both ways, ends, resets.
 //!
 //! The same at both ends of the path. At the sidecar the connection is an application's, at the agent it is the
-//! server's. Bytes go on as they come, by reference.
+//! server's. Bytes go on as they come, by reference. For as long as a session is young, what its connection has said is
+//! kept as well: see [`kept`](crate::kept).
 
 use std::future::poll_fn;
 use std::io;
@@ -12,10 +13,13 @@ use bytes::{Buf, Bytes, BytesMut};
 use hopline_link::{Abort, Code, Session};
 use tokio::time::timeout;
 
+use crate::kept::{Kept, Memory};
 use crate::local::{LocalStream, StreamEnd, end_of_stream, gone};
 
-/// Bytes read from a connection at once.
-const READ: usize = 64 << 10;
+/// Most bytes read from a connection at once.
+const READ_MOST: usize = 64 << 10;
+/// Room for the first bytes of a connection, and for those of one that says little.
+const READ_LEAST: usize = 4 << 10;
 /// After one side broke: for how long the other may take none of the bytes that are left for it.
 const LAST_BYTES: Duration = Duration::from_secs(1);
 /// How long the far reader may take for all that was left for it, the end included.
@@ -88,16 +92,30 @@ impl Drop for Connection {
 }
 
 /// The direction from the connection to the session: what is left of it.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Inbound {
     buffer: BytesMut,
+    /// Bytes to make room for at the next read: little for who says little.
+    read: usize,
     ended: bool,
+    /// Everything that was read so far, while it may have to be said again.
+    kept: Option<Kept>,
 }
 
 impl Inbound {
     /// The connection has ended this direction.
     pub(crate) fn is_ended(&self) -> bool {
         self.ended
+    }
+
+    /// Nothing was said, not even an end.
+    pub(crate) fn is_untouched(&self) -> bool {
+        !self.ended && self.kept.as_ref().is_some_and(Kept::is_empty)
+    }
+
+    /// Whether the next bytes would be kept too.
+    pub(crate) fn has_room(&self) -> bool {
+        self.kept.as_ref().is_some_and(|kept| kept.room() > 0)
     }
 
     /// The next bytes of the connection, as soon as the session takes some; `None` is its end. Cancel safe: what
@@ -113,7 +131,7 @@ impl Inbound {
             // Nobody reads the connection while the session is full: a reset must be seen all the same.
             () = gone(local) => return Err(Broken::Left),
         }
-        match read(local, &mut self.buffer).await {
+        match self.read(local).await {
             Ok(Some(bytes)) => Ok(Some(bytes)),
             Ok(None) if end_of_stream(local) == StreamEnd::Gone => Err(Broken::Left),
             Ok(None) => {
@@ -128,11 +146,48 @@ impl Inbound {
     async fn run(&mut self, local: &LocalStream, session: &Session) -> Result<(), Broken> {
         while !self.ended {
             match self.next(local, session).await? {
+                // It is kept before it goes out, and the session takes it at once: a cancelled run loses nothing.
                 Some(bytes) => session.write_bytes(bytes).await.map_err(Broken::Session)?,
                 None => session.end(),
             }
         }
         Ok(())
+    }
+
+    async fn read(&mut self, local: &LocalStream) -> io::Result<Option<Bytes>> {
+        loop {
+            poll_fn(|cx| local.poll_read_ready(cx)).await?;
+            // Only when something is there: an idle connection keeps no buffer.
+            self.buffer.reserve(self.read);
+            match local.try_read_buf(&mut self.buffer) {
+                Ok(0) => return Ok(None),
+                Ok(n) => {
+                    let bytes = self.buffer.split().freeze();
+                    self.resize(n);
+                    if let Some(kept) = &mut self.kept
+                        && !kept.push(&bytes)
+                    {
+                        self.kept = None;
+                    }
+                    return Ok(Some(bytes));
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// Makes room by what came last: more when it was all that there was room for, less when it was little.
+    fn resize(&mut self, came: usize) {
+        if came >= self.read {
+            self.read = (self.read * 4).min(READ_MOST);
+        } else if came < self.read / 8 {
+            self.read = (self.read / 2).max(READ_LEAST);
+        }
+        // What is left of a large buffer is not kept for little.
+        if self.buffer.capacity() < self.read / 4 || self.buffer.capacity() > 4 * self.read {
+            self.buffer = BytesMut::new();
+        }
     }
 }
 
@@ -140,6 +195,10 @@ impl Inbound {
 #[derive(Debug, Default)]
 struct Outbound {
     piece: Bytes,
+    /// Bytes that the session gave, those in `piece` included.
+    received: u64,
+    /// Bytes that the session will give once more.
+    repeats: u64,
     /// The connection was told the session's end.
     ended: bool,
 }
@@ -147,9 +206,19 @@ struct Outbound {
 impl Outbound {
     /// Gives the connection some bytes; false at the session's end, which it was then told. Cancel safe.
     async fn step(&mut self, session: &Session, local: &LocalStream) -> Result<bool, Broken> {
-        if self.piece.is_empty() {
+        while self.piece.is_empty() {
             match session.read_bytes().await.map_err(Broken::Session)? {
-                Some(piece) => self.piece = piece,
+                Some(mut piece) => {
+                    let known = usize::try_from(self.repeats).unwrap_or(usize::MAX).min(piece.len());
+                    piece.advance(known);
+                    self.repeats -= known as u64;
+                    self.received += piece.len() as u64;
+                    self.piece = piece;
+                }
+                None if self.repeats > 0 => {
+                    let message = "a session that was taken up again said less than before";
+                    return Err(Broken::Session(Abort::new(Code::PROTOCOL, message)));
+                }
                 None => {
                     self.ended = true;
                     return end(local).map(|()| false);
@@ -167,86 +236,152 @@ impl Outbound {
     }
 }
 
-/// Carries bytes until both directions have ended, or until one side breaks. Afterwards the connection is closed:
-/// by an ordinary close if all was clean, else by a reset.
-///
-/// When one side breaks, the other still gets what had arrived before, for as long as it takes it: the last answer
-/// of a server is worth more than the reset behind it.
-pub(crate) async fn pump(
-    connection: Connection,
-    mut inbound: Inbound,
-    session: &Session,
-) -> Result<(), Broken> {
-    let Some(local) = connection.stream() else { return Ok(()) };
-    let mut outbound = Outbound::default();
-    let result = both_ways(local, &mut inbound, &mut outbound, session).await;
-    match &result {
-        Ok(()) => connection.close(),
-        Err(Broken::Session(abort)) => {
-            while let Ok(Ok(true)) = timeout(LAST_BYTES, outbound.step(session, local)).await {}
-            // Who left at the far end had said everything, and its end is on its way to the connection's owner: a reset
-            // would overtake it, and throw away what lies in the kernel. The owner's next write meets one.
-            if outbound.ended && abort.code == Code::PEER_RESET {
-                connection.close();
-            }
-        }
-        Err(broken @ (Broken::Local(_) | Broken::Left)) => {
-            let all_read = last_inbound(&mut inbound, local, session).await;
-            // An abort waits for no credit: what still waits for some would be dropped, here or further on. So it goes
-            // out behind that; and behind the acknowledgement of one who closed when it had said everything. On TCP
-            // such a close is not told from a half-close, and does not come by here.
-            let closed = all_read && local.is_unix() && matches!(broken, Broken::Left);
-            if closed {
-                session.end();
-            }
-            while let Ok(Ok(1..)) = timeout(LAST_BYTES, session.sending()).await {}
-            if closed {
-                let _ = timeout(LAST_END, session.finish()).await;
-            }
-            session.abort_with(broken.abort());
-        }
-    }
-    result
+/// Both directions between one connection and the session beside it: how far they have come. While what the
+/// connection has said is kept, another session can take the first one's place.
+#[derive(Debug)]
+pub(crate) struct Flow {
+    pub(crate) inbound: Inbound,
+    outbound: Outbound,
 }
 
-async fn both_ways(
-    local: &LocalStream,
-    inbound: &mut Inbound,
-    outbound: &mut Outbound,
-    session: &Session,
-) -> Result<(), Broken> {
-    let ends = async {
-        let mut forth = pin!(inbound.run(local, session));
-        let mut back = pin!(outbound.run(session, local));
-        tokio::select! {
-            ended = &mut forth => {
-                ended?;
-                tokio::select! {
-                    ended = back => ended,
-                    // Nobody reads the connection any more: that its owner has left must be seen all the same.
-                    () = gone(local) => Err(Broken::Left),
+impl Flow {
+    /// Nothing was carried yet.
+    pub(crate) fn new(memory: &Memory) -> Self {
+        let inbound = Inbound {
+            buffer: BytesMut::new(),
+            read: READ_LEAST,
+            ended: false,
+            kept: Some(Kept::new(memory)),
+        };
+        Self { inbound, outbound: Outbound::default() }
+    }
+
+    /// Whether another session may take the place of the one that was used so far.
+    pub(crate) fn is_kept(&self) -> bool {
+        self.inbound.kept.is_some()
+    }
+
+    /// From here on no other session can take the place of the one that is used.
+    pub(crate) fn forget(&mut self) {
+        self.inbound.kept = None;
+    }
+
+    /// Bytes that came from the session so far.
+    pub(crate) fn received(&self) -> u64 {
+        self.outbound.received
+    }
+
+    /// Both directions have come to their ends.
+    pub(crate) fn is_over(&self) -> bool {
+        self.inbound.ended && self.outbound.ended
+    }
+
+    /// The next session says everything once more from its first byte.
+    pub(crate) fn expect_repeats(&mut self) {
+        self.outbound.repeats = self.outbound.received;
+    }
+
+    /// Says to a new session what the connection has said so far, but for the first `from` bytes; false if that is not
+    /// kept.
+    ///
+    /// # Errors
+    /// How the session ended.
+    pub(crate) async fn say_again(&self, session: &Session, from: u64) -> Result<bool, Abort> {
+        let Some(pieces) = self.inbound.kept.as_ref().and_then(|kept| kept.since(from)) else {
+            return Ok(false);
+        };
+        for piece in pieces {
+            session.write_bytes(piece).await?;
+        }
+        if self.inbound.ended {
+            session.end();
+        }
+        Ok(true)
+    }
+
+    /// Carries bytes until both directions have ended, or until one side breaks. May be called again, also with another
+    /// session, and also after it was cancelled.
+    pub(crate) async fn run(&mut self, local: &LocalStream, session: &Session) -> Result<(), Broken> {
+        let over = self.is_over();
+        let (inbound, outbound) = (&mut self.inbound, &mut self.outbound);
+        let ends = async {
+            if over {
+                // Only the session's own end is still to be read again; the connection may be closed already.
+                return outbound.run(session, local).await;
+            }
+            let mut forth = pin!(inbound.run(local, session));
+            let mut back = pin!(outbound.run(session, local));
+            tokio::select! {
+                ended = &mut forth => {
+                    ended?;
+                    tokio::select! {
+                        ended = back => ended,
+                        // Nobody reads the connection any more: that its owner has left must be seen all the same.
+                        () = gone(local) => Err(Broken::Left),
+                    }
+                }
+                ended = &mut back => {
+                    ended?;
+                    forth.await
                 }
             }
-            ended = &mut back => {
-                ended?;
-                forth.await
+        };
+        tokio::select! {
+            biased;
+            ended = ends => ended,
+            // Both directions may be held up by the connection: that the far side has left must be seen all the same.
+            abort = session.aborted() => Err(Broken::Session(abort)),
+        }
+    }
+
+    /// Ends what [`Flow::run`] ended with `result`: the connection is closed, by an ordinary close if all was clean, else
+    /// by a reset.
+    ///
+    /// When one side broke, the other still gets what had arrived before, for as long as it takes it: the last answer
+    /// of a server is worth more than the reset behind it.
+    pub(crate) async fn close(
+        mut self,
+        connection: Connection,
+        session: &Session,
+        result: &Result<(), Broken>,
+    ) {
+        let Some(local) = connection.stream() else { return };
+        match result {
+            Ok(()) => connection.close(),
+            Err(Broken::Session(abort)) => {
+                while let Ok(Ok(true)) = timeout(LAST_BYTES, self.outbound.step(session, local)).await {}
+                // Who left at the far end had said everything, and its end is on its way to the connection's owner: a
+                // reset would overtake it, and throw away what lies in the kernel. The owner's next write meets one.
+                if self.outbound.ended && abort.code == Code::PEER_RESET {
+                    connection.close();
+                }
+            }
+            Err(broken @ (Broken::Local(_) | Broken::Left)) => {
+                let all_read = last_inbound(&mut self.inbound, local, session).await;
+                // An abort waits for no credit: what still waits for some would be dropped, here or further on. So it
+                // goes out behind that; and behind the acknowledgement of one who closed when it had said everything.
+                // On TCP such a close is not told from a half-close, and does not come by here.
+                let closed = all_read && local.is_unix() && matches!(broken, Broken::Left);
+                if closed {
+                    session.end();
+                }
+                while let Ok(Ok(1..)) = timeout(LAST_BYTES, session.sending()).await {}
+                if closed {
+                    let _ = timeout(LAST_END, session.finish()).await;
+                }
+                session.abort_with(broken.abort());
             }
         }
-    };
-    tokio::select! {
-        biased;
-        ended = ends => ended,
-        // Both directions may be held up by the connection: that the far side has left must be seen all the same.
-        abort = session.aborted() => Err(Broken::Session(abort)),
     }
 }
 
 /// Sends what lies in the connection's queue after it broke. True if that was all, up to an end without an error.
 async fn last_inbound(inbound: &mut Inbound, local: &LocalStream, session: &Session) -> bool {
+    inbound.kept = None;
     let mut left = LAST_QUEUE;
     while left > 0 && !inbound.ended {
         let Ok(Ok(())) = timeout(LAST_BYTES, session.writable()).await else { return false };
-        match timeout(LAST_BYTES, read(local, &mut inbound.buffer)).await {
+        match timeout(LAST_BYTES, inbound.read(local)).await {
             Ok(Ok(Some(bytes))) => {
                 left = left.saturating_sub(bytes.len());
                 if session.write_bytes(bytes).await.is_err() {
@@ -258,26 +393,6 @@ async fn last_inbound(inbound: &mut Inbound, local: &LocalStream, session: &Sess
         }
     }
     inbound.ended
-}
-
-async fn read(local: &LocalStream, buffer: &mut BytesMut) -> io::Result<Option<Bytes>> {
-    loop {
-        poll_fn(|cx| local.poll_read_ready(cx)).await?;
-        // Only when something is there: an idle connection keeps no buffer.
-        buffer.reserve(READ);
-        match local.try_read_buf(buffer) {
-            Ok(0) => return Ok(None),
-            Ok(_) => {
-                let bytes = buffer.split().freeze();
-                if buffer.capacity() < READ / 4 {
-                    *buffer = BytesMut::new();
-                }
-                return Ok(Some(bytes));
-            }
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-            Err(error) => return Err(error),
-        }
-    }
 }
 
 fn end(local: &LocalStream) -> Result<(), Broken> {

@@ -5,6 +5,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use hopline_config::{Listen, MappingConfig};
 use hopline_link::{Abort, Code};
+use hopline_route_proto::Interest;
+use tokio::sync::watch;
 
 use crate::StartError;
 use crate::local::{BindError, ListenSpec, LocalListener, LocalStream};
@@ -17,6 +19,8 @@ pub(crate) type Bound = (Arc<Mapping>, Option<LocalListener>);
 #[derive(Debug, Default)]
 pub(crate) struct Sidecar {
     mappings: Mutex<BTreeMap<String, Arc<Mapping>>>,
+    /// Counts the lists that there were.
+    revision: watch::Sender<u64>,
 }
 
 /// What a new list of mappings changes.
@@ -64,6 +68,7 @@ impl Sidecar {
             self.lock().insert(name, Arc::clone(&mapping));
             change.bound.push((mapping, listener));
         }
+        self.revision.send_modify(|revision| *revision += 1);
         for error in &change.errors {
             tracing::error!("{error}; trying again every {} s", BIND_AGAIN.as_secs());
         }
@@ -72,6 +77,16 @@ impl Sidecar {
 
     pub(crate) fn mappings(&self) -> Vec<Arc<Mapping>> {
         self.lock().values().cloned().collect()
+    }
+
+    /// Changes when there is a new list of mappings.
+    pub(crate) fn revision(&self) -> watch::Receiver<u64> {
+        self.revision.subscribe()
+    }
+
+    /// What the relays are to tell this edge of: the services that it dials.
+    pub(crate) fn interest(&self) -> Interest {
+        Interest { services: self.lock().keys().cloned().collect() }
     }
 
     pub(crate) fn listens(&self, mapping: &str) -> Option<String> {
@@ -83,7 +98,7 @@ impl Sidecar {
         &self,
         service: &str,
         stream: LocalStream,
-        uplinks: &Uplinks,
+        uplinks: &Arc<Uplinks>,
     ) -> Result<(), Abort> {
         let mapping = self.lock().get(service).cloned();
         match mapping {

@@ -18,6 +18,7 @@ use tokio_rustls::client::TlsStream;
 use crate::agent::Agent;
 use crate::backoff::Backoff;
 use crate::forward::dial::{DialOptions, dial};
+use crate::sidecar::Sidecar;
 use crate::uplinks::{Uplink, Uplinks};
 
 /// How long one dial may take, TLS handshake included.
@@ -31,7 +32,12 @@ enum Left {
 }
 
 /// Keeps a link to one relay until the edge is on its way out and the link it has then is over.
-pub(crate) async fn run(uplinks: Arc<Uplinks>, uplink: Arc<Uplink>, agent: Arc<Agent>) {
+pub(crate) async fn run(
+    uplinks: Arc<Uplinks>,
+    uplink: Arc<Uplink>,
+    sidecar: Arc<Sidecar>,
+    agent: Arc<Agent>,
+) {
     let mut backoff = Backoff::new(Instant::now());
     let mut first = true;
     // They outlive the link: each has its own end to see to.
@@ -51,10 +57,11 @@ pub(crate) async fn run(uplinks: Arc<Uplinks>, uplink: Arc<Uplink>, agent: Arc<A
         };
         first = false;
         let up = Instant::now();
-        let left = use_link(&uplinks, &uplink, &agent, tls, &mut sessions).await;
+        let left = use_link(&uplinks, &uplink, &sidecar, &agent, tls, &mut sessions).await;
         uplinks.change(&uplink, |state| {
             state.mux = None;
             state.announced = false;
+            state.agents.clear();
         });
         backoff.lost(up, Instant::now());
         let abort = match left {
@@ -119,6 +126,7 @@ async fn dial_once(host: &str, port: u16, tls: &TlsConnector) -> Result<TlsStrea
 async fn use_link(
     uplinks: &Arc<Uplinks>,
     uplink: &Arc<Uplink>,
+    sidecar: &Arc<Sidecar>,
     agent: &Arc<Agent>,
     tls: TlsStream<TcpStream>,
     sessions: &mut JoinSet<()>,
@@ -151,7 +159,7 @@ async fn use_link(
         state.announced = agent.is_empty();
     });
     let mut status = mux.watch();
-    let mut speak = std::pin::pin!(speak_control(uplinks, uplink, agent, control));
+    let mut speak = std::pin::pin!(speak_control(uplinks, uplink, sidecar, agent, control));
     loop {
         tokio::select! {
             replaced = &mut speak => {
@@ -173,13 +181,21 @@ async fn use_link(
     }
 }
 
-/// Announces the services and takes what the relay says. True if the relay sent this process away.
-async fn speak_control(uplinks: &Uplinks, uplink: &Uplink, agent: &Agent, control: Session) -> bool {
+/// Says what this edge serves and dials, and takes what the relay says. True if the relay sent this process away.
+async fn speak_control(
+    uplinks: &Uplinks,
+    uplink: &Uplink,
+    sidecar: &Sidecar,
+    agent: &Agent,
+    control: Session,
+) -> bool {
     let mut lists = agent.revision();
     lists.mark_unchanged();
     if !agent.is_empty() && !announce(uplinks, agent, &control).await {
         return false;
     }
+    let mut mappings = sidecar.revision();
+    mappings.mark_changed();
     let mut decoder = ControlDecoder::new();
     let mut leaving = uplinks.leaving();
     let mut told = false;
@@ -188,6 +204,12 @@ async fn speak_control(uplinks: &Uplinks, uplink: &Uplink, agent: &Agent, contro
             read = control.read_bytes() => read,
             Ok(()) = lists.changed() => {
                 if !announce(uplinks, agent, &control).await {
+                    return false;
+                }
+                continue;
+            }
+            Ok(()) = mappings.changed() => {
+                if !say(&control, &EdgeToRelay::Interest(sidecar.interest())).await {
                     return false;
                 }
                 continue;
@@ -205,33 +227,46 @@ async fn speak_control(uplinks: &Uplinks, uplink: &Uplink, agent: &Agent, contro
         loop {
             match decoder.poll_message() {
                 Ok(None) => break,
-                Ok(Some(RelayToEdge::Welcome(welcome))) => {
-                    uplinks.change(uplink, |state| state.peer = Some(welcome.relay));
-                }
-                Ok(Some(RelayToEdge::Announced(announced))) => {
-                    for refusal in &announced.refused {
-                        tracing::warn!(
-                            service = refusal.name,
-                            "the relay does not take this service: {}",
-                            refusal.message
-                        );
-                    }
-                    uplinks.change(uplink, |state| {
-                        state.announced = true;
-                        state.refused = announced.refused.into_iter().map(|refusal| refusal.name).collect();
-                    });
-                }
                 Ok(Some(RelayToEdge::Replaced(replaced))) => {
                     tracing::warn!("{}", replaced.message);
                     return true;
                 }
-                Ok(Some(RelayToEdge::Draining(_))) => {}
+                Ok(Some(message)) => take_message(uplinks, uplink, message),
                 Err(error) => {
                     control.abort(Code::PROTOCOL, error.to_string());
                     return false;
                 }
             }
         }
+    }
+}
+
+fn take_message(uplinks: &Uplinks, uplink: &Uplink, message: RelayToEdge) {
+    match message {
+        RelayToEdge::Welcome(welcome) => uplinks.change(uplink, |state| state.peer = Some(welcome.relay)),
+        RelayToEdge::Announced(announced) => {
+            for refusal in &announced.refused {
+                tracing::warn!(
+                    service = refusal.name,
+                    "the relay does not take this service: {}",
+                    refusal.message
+                );
+            }
+            uplinks.change(uplink, |state| {
+                state.announced = true;
+                state.refused = announced.refused.into_iter().map(|refusal| refusal.name).collect();
+            });
+        }
+        RelayToEdge::Agents(agents) => uplinks.change(uplink, |state| {
+            for of in agents.services {
+                let agents = of.agents.iter().filter_map(|agent| agent.instance_id().ok()).collect();
+                state.agents.insert(of.service, agents);
+            }
+        }),
+        // The link says that it drains, too.
+        RelayToEdge::Draining(_) => {}
+        // It ends the link, before this.
+        RelayToEdge::Replaced(_) => {}
     }
 }
 

@@ -1,15 +1,18 @@
 //! The links of this edge: which are up, and who waits for one.
 
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use hopline_config::{EdgeConfig, Endpoint};
 use hopline_identity::Machine;
 use hopline_link::{Abort, Code, Liveness, Mux};
-use hopline_route_proto::InstanceId;
+use hopline_route_proto::{InstanceId, Name};
+use rand::seq::IndexedRandom as _;
 use tokio::sync::{Semaphore, watch};
 
 use crate::fault::LastFault;
+use crate::kept::Memory;
 
 /// Opens that may wait for a link at once (P7): applications that connect while nothing can be reached.
 const MAX_HELD: usize = 4_096;
@@ -37,6 +40,8 @@ pub(crate) struct State {
     pub(crate) announced: bool,
     /// Names that the relay does not let this machine publish.
     pub(crate) refused: Vec<String>,
+    /// Who serves what this edge dials, as far as the relay has said on this link.
+    pub(crate) agents: BTreeMap<String, Vec<InstanceId>>,
 }
 
 impl Uplink {
@@ -59,6 +64,9 @@ pub(crate) struct Uplinks {
     pub(crate) started: Instant,
     hold: Duration,
     held: Arc<Semaphore>,
+    memory: Memory,
+    /// Sessions of this edge by the agent that it chose for them.
+    loads: Mutex<BTreeMap<InstanceId, usize>>,
     leaving: watch::Sender<Option<Duration>>,
     /// Counts changes; the value is since when no link has been up.
     changed: watch::Sender<Option<Instant>>,
@@ -78,6 +86,8 @@ impl Uplinks {
             started: now,
             hold: config.hold,
             held: Arc::new(Semaphore::new(MAX_HELD)),
+            memory: Memory::default(),
+            loads: Mutex::default(),
             leaving: watch::Sender::new(None),
             changed: watch::Sender::new(Some(now)),
         }
@@ -98,7 +108,7 @@ impl Uplinks {
 
     /// A link that is up, takes sessions, and was heard lately: what goes out on a path that is dead can't be sent
     /// again, so an open rather waits until a silent link is heard again, or another is up.
-    pub(crate) fn best(&self) -> Option<Mux> {
+    pub(crate) fn best(&self) -> Option<(Arc<Uplink>, Mux)> {
         for uplink in &self.all {
             let Some(mux) = uplink.lock().mux.clone() else { continue };
             let usable = {
@@ -107,7 +117,7 @@ impl Uplinks {
                 status.down.is_none() && status.peer_drains_ms.is_none() && !status.suspect
             };
             if usable {
-                return Some(mux);
+                return Some((Arc::clone(uplink), mux));
             }
         }
         None
@@ -117,14 +127,14 @@ impl Uplinks {
     ///
     /// # Errors
     /// `timeout` when the deadline came first, `conn_lost` when no link is expected back.
-    pub(crate) async fn wait(&self, deadline: Instant) -> Result<Mux, Abort> {
+    pub(crate) async fn wait(&self, deadline: Instant) -> Result<(Arc<Uplink>, Mux), Abort> {
         let mut changed = self.changed.subscribe();
         // Counted only once it has to wait.
         let mut held = None;
         loop {
             let away = *changed.borrow_and_update();
-            if let Some(mux) = self.best() {
-                return Ok(mux);
+            if let Some(best) = self.best() {
+                return Ok(best);
             }
             if held.is_none() {
                 held = Some(Arc::clone(&self.held).try_acquire_owned().map_err(|_| {
@@ -142,6 +152,26 @@ impl Uplinks {
             // A timeout is decided above; the sender lives in `self`.
             let _ = tokio::time::timeout_at(until.into(), changed.changed()).await;
         }
+    }
+
+    /// An agent for a session that goes out on this link, if the relay there has named any: of two drawn at random the one
+    /// with fewer sessions of this edge.
+    pub(crate) fn choose_agent(self: &Arc<Self>, uplink: &Uplink, service: &Name) -> Option<Load> {
+        let agents = uplink.lock().agents.get(service.as_str()).cloned()?;
+        let mut loads = self.loads();
+        let drawn = agents.sample(&mut rand::rng(), 2);
+        let agent = *drawn.min_by_key(|agent| loads.get(agent).copied().unwrap_or(0))?;
+        *loads.entry(agent).or_default() += 1;
+        Some(Load { agent, uplinks: Arc::clone(self) })
+    }
+
+    fn loads(&self) -> MutexGuard<'_, BTreeMap<InstanceId, usize>> {
+        self.loads.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What all young sessions of this sidecar keep.
+    pub(crate) fn memory(&self) -> &Memory {
+        &self.memory
     }
 
     /// No link has been up for longer than `hold`: opens are refused.
@@ -198,5 +228,30 @@ impl Uplinks {
             leaving.get_or_insert(Duration::ZERO);
         });
         self.all.iter().filter_map(|uplink| uplink.lock().mux.clone()).collect()
+    }
+}
+
+/// One session more at an agent that the sidecar chose, for as long as this lives.
+#[derive(Debug)]
+pub(crate) struct Load {
+    agent: InstanceId,
+    uplinks: Arc<Uplinks>,
+}
+
+impl Load {
+    pub(crate) fn agent(&self) -> InstanceId {
+        self.agent
+    }
+}
+
+impl Drop for Load {
+    fn drop(&mut self) {
+        let mut loads = self.uplinks.loads();
+        if let Some(load) = loads.get_mut(&self.agent) {
+            *load -= 1;
+            if *load == 0 {
+                loads.remove(&self.agent);
+            }
+        }
     }
 }

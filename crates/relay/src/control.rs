@@ -6,12 +6,14 @@ use std::time::Instant;
 use bytes::Bytes;
 use hopline_link::{Code, Session};
 use hopline_route_proto::{
-    Announce, ControlDecoder, ControlMessage as _, EdgeToRelay, RelayToEdge, Replaced, Welcome,
+    Agents, Announce, ControlDecoder, ControlMessage as _, EdgeToRelay, RelayToEdge, Replaced, Welcome,
 };
 
 use crate::core::LinkId;
 use crate::hub::Hub;
 
+/// Services in one message: with the most agents each, it fits.
+const SERVICES_AT_ONCE: usize = 16;
 const REPLACED: &str = "a newer process of the same machine has taken over";
 
 /// Serves the control session until the link is over.
@@ -23,9 +25,9 @@ pub(crate) async fn serve(hub: Arc<Hub>, id: LinkId, session: Session) {
             return None;
         }
         link.control = Some(sender);
-        Some(link.machine.to_string())
+        Some((link.machine.to_string(), Arc::clone(&link.agents_changed)))
     });
-    let Some(machine) = machine else {
+    let Some((machine, agents_changed)) = machine else {
         return session.abort(Code::PROTOCOL, "a link has one control session");
     };
     session.answer(Bytes::new());
@@ -37,6 +39,11 @@ pub(crate) async fn serve(hub: Arc<Hub>, id: LinkId, session: Session) {
             message = messages.recv() => {
                 let Some(message) = message else { return };
                 if !send(&session, &message).await {
+                    return;
+                }
+            }
+            () = agents_changed.notified() => {
+                if !tell_agents(&hub, id, &session).await {
                     return;
                 }
             }
@@ -56,6 +63,19 @@ pub(crate) async fn serve(hub: Arc<Hub>, id: LinkId, session: Session) {
     }
 }
 
+/// Tells the edge who serves what it dials, as far as it was not told yet. False if the session is over.
+async fn tell_agents(hub: &Hub, id: LinkId, session: &Session) -> bool {
+    loop {
+        let services = hub.with(|state| state.router.take_agents(id, SERVICES_AT_ONCE));
+        if services.is_empty() {
+            return true;
+        }
+        if !send(session, &RelayToEdge::Agents(Agents { services })).await {
+            return false;
+        }
+    }
+}
+
 /// False if the session is over.
 async fn send(session: &Session, message: &RelayToEdge) -> bool {
     match message.to_frame() {
@@ -71,6 +91,9 @@ fn handle(hub: &Hub, id: LinkId, message: EdgeToRelay) {
     match message {
         EdgeToRelay::Announce(announce) => on_announce(hub, id, &announce),
         EdgeToRelay::Leaving(_) => hub.with(|state| state.router.link_leaving(id)),
+        EdgeToRelay::Interest(interest) => {
+            hub.with(|state| state.router.set_interest(id, &interest.services));
+        }
     }
 }
 
@@ -102,5 +125,21 @@ fn replace(hub: &Hub, older: LinkId, newer: LinkId) {
 fn end_link(hub: &Hub, id: LinkId, code: Code, message: &str) {
     if let Some(mux) = hub.peek(|state| state.links.get(&id).map(|link| link.mux.clone())) {
         mux.close(code, message);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use hopline_route_proto::{AgentFact, MAX_AGENTS_TOLD, MAX_NAME_LEN, ServiceAgents};
+
+    use super::*;
+
+    #[test]
+    fn the_longest_news_fit_in_one_message() {
+        let name = "x".repeat(MAX_NAME_LEN);
+        let agent = AgentFact { instance: Bytes::from_static(&[255; 16]), machine: name.clone() };
+        let service = ServiceAgents { service: name, agents: vec![agent; MAX_AGENTS_TOLD] };
+        let news = RelayToEdge::Agents(Agents { services: vec![service; SERVICES_AT_ONCE] });
+        assert!(news.to_frame().is_ok());
     }
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use hopline_identity::RelayState;
@@ -25,6 +25,8 @@ pub(crate) struct LinkEntry {
     pub(crate) address: SocketAddr,
     /// To the link's control session, once the edge has opened it.
     pub(crate) control: Option<mpsc::Sender<RelayToEdge>>,
+    /// The router has something to tell this link of the agents that it dials.
+    pub(crate) agents_changed: Arc<Notify>,
 }
 
 #[derive(Debug)]
@@ -100,14 +102,23 @@ impl Hub {
         LinkId(self.next_link.fetch_add(1, Ordering::Relaxed))
     }
 
-    /// Changes the shared state, then wakes the held opens that the router wants asked again.
+    /// Changes the shared state, then wakes whom the router wants to hear: held opens, and control sessions.
     pub(crate) fn with<T>(&self, change: impl FnOnce(&mut State) -> T) -> T {
         let mut state = self.lock();
         let result = change(&mut state);
-        while let Some(Event::RouteAgain(id)) = state.router.poll_event() {
-            if let Some(waiting) = state.held.remove(&id) {
-                // A task that has given up meanwhile needs no waking.
-                let _ = waiting.send(());
+        while let Some(event) = state.router.poll_event() {
+            match event {
+                Event::RouteAgain(id) => {
+                    if let Some(waiting) = state.held.remove(&id) {
+                        // A task that has given up meanwhile needs no waking.
+                        let _ = waiting.send(());
+                    }
+                }
+                Event::AgentsChanged(id) => {
+                    if let Some(link) = state.links.get(&id) {
+                        link.agents_changed.notify_one();
+                    }
+                }
             }
         }
         drop(state);

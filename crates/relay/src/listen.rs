@@ -147,7 +147,13 @@ async fn serve_link(hub: &Arc<Hub>, mux: Mux, machine: Name, grants: Grants, add
         return tracing::debug!(%machine, %address, %error, "no link came of this connection");
     }
     let id = hub.new_link_id();
-    let entry = LinkEntry { mux: mux.clone(), machine: machine.clone(), address, control: None };
+    let entry = LinkEntry {
+        mux: mux.clone(),
+        machine: machine.clone(),
+        address,
+        control: None,
+        agents_changed: Arc::default(),
+    };
     let taken = hub.with(|state| {
         state.router.link_up(id, machine.clone(), grants, Instant::now())?;
         state.links.insert(id, entry);

@@ -12,6 +12,8 @@ use crate::varint;
 
 /// The longest control message, in bytes, without its length.
 pub const MAX_CONTROL_LEN: usize = 64 * 1_024;
+/// How many agents of one service an edge is told of: enough to choose from.
+pub const MAX_AGENTS_TOLD: usize = 32;
 
 /// What an edge says to its relay.
 #[derive(Clone, PartialEq, prost::Oneof)]
@@ -22,6 +24,9 @@ pub enum EdgeToRelay {
     /// The edge is on its way out.
     #[prost(message, tag = "2")]
     Leaving(Leaving),
+    /// The services that the edge dials.
+    #[prost(message, tag = "3")]
+    Interest(Interest),
 }
 
 /// What a relay says to an edge.
@@ -39,6 +44,9 @@ pub enum RelayToEdge {
     /// The relay is on its way out.
     #[prost(message, tag = "4")]
     Draining(Draining),
+    /// Who serves what the edge dials.
+    #[prost(message, tag = "5")]
+    Agents(Agents),
 }
 
 /// All services of an edge. Always the full list: what is not in it is withdrawn, and sending it twice does nothing.
@@ -110,6 +118,56 @@ pub struct Leaving {
     /// Milliseconds from now.
     #[prost(uint64, tag = "1")]
     pub deadline_ms: u64,
+}
+
+/// The services that the edge dials: always the full list. The relay answers with an [`Agents`] of all of them, and
+/// with another one whenever the agents of one change.
+#[derive(Clone, PartialEq, Eq, prost::Message)]
+pub struct Interest {
+    /// The names.
+    #[prost(string, repeated, tag = "1")]
+    pub services: Vec<String>,
+}
+
+/// Who serves what the edge dials now. A service that is not in it is as it was.
+#[derive(Clone, PartialEq, Eq, prost::Message)]
+pub struct Agents {
+    /// The services that have changed.
+    #[prost(message, repeated, tag = "1")]
+    pub services: Vec<ServiceAgents>,
+}
+
+/// The agents of one service that take sessions now.
+#[derive(Clone, PartialEq, Eq, prost::Message)]
+pub struct ServiceAgents {
+    /// The service.
+    #[prost(string, tag = "1")]
+    pub service: String,
+    /// Its agents, at most [`MAX_AGENTS_TOLD`]; none: nobody serves it, or the edge may not dial it.
+    #[prost(message, repeated, tag = "2")]
+    pub agents: Vec<AgentFact>,
+}
+
+/// One agent process.
+#[derive(Clone, PartialEq, Eq, prost::Message)]
+pub struct AgentFact {
+    /// This start of the agent's process: 16 random bytes. Read it with [`AgentFact::instance_id`].
+    #[prost(bytes = "bytes", tag = "1")]
+    pub instance: Bytes,
+    /// The name that its machine has proved.
+    #[prost(string, tag = "2")]
+    pub machine: String,
+}
+
+impl AgentFact {
+    /// The agent's process.
+    ///
+    /// # Errors
+    ///
+    /// [`IdentError`] if the field is not 16 bytes.
+    pub fn instance_id(&self) -> Result<InstanceId, IdentError> {
+        InstanceId::try_from(&self.instance[..])
+    }
 }
 
 /// Who the relay is, and whom it takes the edge for.
@@ -204,14 +262,14 @@ mod sealed {
 /// The message around the `oneof`. Fields beside it are skipped.
 #[derive(Clone, PartialEq, prost::Message)]
 struct FromEdge {
-    #[prost(oneof = "EdgeToRelay", tags = "1, 2")]
+    #[prost(oneof = "EdgeToRelay", tags = "1, 2, 3")]
     body: Option<EdgeToRelay>,
 }
 
 /// The message around the `oneof`. Fields beside it are skipped.
 #[derive(Clone, PartialEq, prost::Message)]
 struct FromRelay {
-    #[prost(oneof = "RelayToEdge", tags = "1, 2, 3, 4")]
+    #[prost(oneof = "RelayToEdge", tags = "1, 2, 3, 4, 5")]
     body: Option<RelayToEdge>,
 }
 

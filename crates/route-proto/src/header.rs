@@ -11,6 +11,8 @@
 //!     4  relay hops        varint: how many relay-to-relay links the open has crossed; absent: 0
 //!     5  kind              varint: 0 session, 1 control; absent: 0
 //!     6  source machine    name of the machine that the open comes from
+//!     7  again             varint: the session was opened before under this id, and its dialler has received so many
+//!                          bytes of it; absent: it is opened for the first time
 //! ```
 //!
 //! Types are in any order; each known one stands at most once. An encoder writes the known fields by type, then
@@ -38,6 +40,7 @@ const AGENT: u64 = 3;
 const RELAY_HOPS: u64 = 4;
 const KIND: u64 = 5;
 const SOURCE: u64 = 6;
+const AGAIN: u64 = 7;
 
 const KIND_SESSION: u64 = 0;
 const KIND_CONTROL: u64 = 1;
@@ -61,13 +64,18 @@ pub enum Target {
 pub struct RoutingHeader {
     /// What the open is for.
     pub target: Target,
-    /// The one agent process that will do; `None`: any.
+    /// The agent process that is meant; `None`: any. Where [`again`](Self::again) is `None`, nothing has gone out yet:
+    /// a relay that has another agent of the service but not this one refuses with `offline` instead of holding the
+    /// open, and the dialler may choose anew. Else no other will do.
     pub agent: Option<InstanceId>,
     /// How many relay-to-relay links the open has crossed.
     pub relay_hops: u64,
     /// The machine that the open comes from. A relay writes the name that the link proved, and believes a header only
     /// when it comes from another relay.
     pub source: Option<Name>,
+    /// The session is taken up again after its path was lost: so many bytes of it the dialler has received. All that it
+    /// has sent comes once more, from the first byte, and the agent skips what it had before.
+    pub again: Option<u64>,
     unknown: Vec<UnknownField>,
 }
 
@@ -165,7 +173,7 @@ impl RoutingHeader {
     }
 
     const fn with_target(target: Target) -> Self {
-        Self { target, agent: None, relay_hops: 0, source: None, unknown: Vec::new() }
+        Self { target, agent: None, relay_hops: 0, source: None, again: None, unknown: Vec::new() }
     }
 
     /// The service that a session is for.
@@ -243,6 +251,9 @@ impl RoutingHeader {
         if let Some(source) = &self.source {
             write_field(&mut out, SOURCE, source.as_str().as_bytes());
         }
+        if let Some(received) = self.again {
+            write_number(&mut out, AGAIN, received);
+        }
         for field in &self.unknown {
             write_field(&mut out, field.field_type, &field.value);
         }
@@ -272,6 +283,7 @@ struct Fields {
     relay_hops: Option<u64>,
     kind: Option<u64>,
     source: Option<Name>,
+    again: Option<u64>,
     unknown: Vec<UnknownField>,
     unknown_len: usize,
 }
@@ -285,6 +297,7 @@ impl Fields {
             RELAY_HOPS => put(&mut self.relay_hops, field_type, number(field_type, value)?),
             KIND => put(&mut self.kind, field_type, number(field_type, value)?),
             SOURCE => put(&mut self.source, field_type, name(field_type, value)?),
+            AGAIN => put(&mut self.again, field_type, number(field_type, value)?),
             _ => self.take_unknown(field_type, value),
         }
     }
@@ -320,6 +333,7 @@ impl Fields {
             agent: self.agent,
             relay_hops: self.relay_hops.unwrap_or(0),
             source: self.source,
+            again: self.again,
             unknown: self.unknown,
         })
     }

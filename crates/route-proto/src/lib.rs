@@ -27,8 +27,9 @@ mod name;
 mod varint;
 
 pub use control::{
-    Announce, Announced, ControlMessage, Draining, EdgeToRelay, EncodeError, Leaving, MAX_CONTROL_LEN,
-    Protocol, Refusal, RelayToEdge, Replaced, ServiceAd, ServiceState, Welcome,
+    AgentFact, Agents, Announce, Announced, ControlMessage, Draining, EdgeToRelay, EncodeError, Interest,
+    Leaving, MAX_AGENTS_TOLD, MAX_CONTROL_LEN, Protocol, Refusal, RelayToEdge, Replaced, ServiceAd,
+    ServiceAgents, ServiceState, Welcome,
 };
 pub use decoder::{ControlDecoder, ControlError};
 pub use header::{

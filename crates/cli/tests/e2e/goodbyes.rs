@@ -8,7 +8,7 @@ use hopline_admin::status::LinkState;
 use rustix::process::Signal;
 
 use crate::ends::{reason_at, service_reason_at};
-use crate::harness::{Conn, Ended, Kind, PATIENCE, Process, World, WorldOptions, run, until};
+use crate::harness::{Conn, Ended, Kind, PATIENCE, Process, World, WorldOptions, grow_old, run, until};
 
 /// A process that was asked to end is gone by then.
 const GONE_WITHIN: Duration = Duration::from_secs(2);
@@ -114,12 +114,19 @@ fn p17_sigint_ends_sessions_with_a_reason() {
     still_works(&mut early, &mut server);
 }
 
+/// A session that is too old to be taken up again on another path.
+fn old_session(world: &World) -> (Conn, Conn) {
+    let (mut app, mut server) = session(world);
+    grow_old(&mut app, &mut server);
+    (app, server)
+}
+
 /// `kill -9` of the agent and of the relay (F121, F218): the kernel closes their sockets, and that is told as
 /// `conn_lost` with the hop; the path works again once they are back.
 #[test]
 fn p15_killed_processes() {
     let mut world = World::start(WorldOptions { relay_host: "127.0.7.3", ..WorldOptions::default() });
-    let (mut app, _server) = session(&world);
+    let (mut app, _server) = old_session(&world);
     world.agent.process.kill();
     let killed = Instant::now();
     assert_eq!(app.drain(), (Vec::new(), Ended::Reset));
@@ -128,7 +135,7 @@ fn p15_killed_processes() {
     world.restart_agent();
     world.works(&world.slots[0]);
 
-    let open = session(&world);
+    let open = old_session(&world);
     world.relay.process.kill();
     let killed = Instant::now();
     both_are_reset(open);
@@ -148,7 +155,7 @@ fn p15_killed_processes() {
     world.sidecar.wait_ready();
     world.works(&world.slots[0]);
 
-    let (_app, mut server) = session(&world);
+    let (_app, mut server) = old_session(&world);
     world.sidecar.process.kill();
     assert_eq!(server.drain(), (Vec::new(), Ended::Reset));
     service_reason_at(&world, "t0", "conn_lost", 1);

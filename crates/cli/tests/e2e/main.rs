@@ -17,3 +17,4 @@ mod resets;
 mod returns;
 mod secrets;
 mod waiting;
+mod young;

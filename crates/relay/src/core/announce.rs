@@ -158,6 +158,7 @@ impl Router {
         let before = std::mem::take(&mut link.services);
         for service in before.iter().filter(|service| !accepted.contains_key(*service)) {
             self.registry.remove(service, id);
+            self.interests.note(service);
         }
         for (service, (protocol, state)) in accepted {
             if self.registry.total() >= self.config.max_registrations && !before.contains(&service) {
@@ -171,6 +172,9 @@ impl Router {
             }
             let registration = Registration { instance, protocol, state };
             let old = self.registry.insert(service.clone(), id, registration);
+            if old != Some(registration) {
+                self.interests.note(&service);
+            }
             if registration.is_up() {
                 if !self.seen.note(&service, instance, self.config.max_seen, now) {
                     self.counters.max_seen += 1;

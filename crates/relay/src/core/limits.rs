@@ -83,6 +83,8 @@ limits! {
         "diallers that open names whose agent was lost";
     max_held_per_machine = 2048, "held opens of one machine",
         "one dialler that takes all places of `max_held`";
+    max_interests_per_link = 1024, "names that one link wants to be told of",
+        "a dialler that asks for names without end (further ones are ignored: their opens go out all the same)";
 }
 
 /// The longest version text of an edge that is kept, in bytes; the rest is cut off.
@@ -97,8 +99,8 @@ mod tests {
     #[test]
     fn the_table_is_complete() {
         let names: BTreeSet<&str> = LIMITS.iter().map(|limit| limit.name).collect();
-        assert_eq!(names.len(), 10);
-        assert_eq!(LIMITS.len(), 10);
+        assert_eq!(names.len(), 11);
+        assert_eq!(LIMITS.len(), 11);
         assert!(LIMITS.iter().all(|limit| limit.default > 0 && !limit.unit.is_empty()));
         let counted: Vec<&str> = Counters::default().by_limit().iter().map(|(name, _)| *name).collect();
         assert_eq!(counted, LIMITS.iter().map(|limit| limit.name).collect::<Vec<_>>());

@@ -27,6 +27,7 @@
 mod absent;
 mod announce;
 mod holds;
+mod interests;
 mod limits;
 mod registry;
 mod route;
@@ -41,6 +42,7 @@ use rand_chacha::rand_core::SeedableRng as _;
 
 use absent::{Lost, Seen};
 use holds::Holds;
+use interests::Interests;
 use registry::{Registration, Registry};
 
 pub use limits::{Counters, LIMITS, Limit, RouterConfig};
@@ -62,6 +64,7 @@ pub struct Router {
     lost: Lost,
     seen: Seen,
     holds: Holds,
+    interests: Interests,
     counters: Counters,
 }
 
@@ -103,6 +106,7 @@ impl Router {
             lost: Lost::default(),
             seen: Seen::new(now + config.hold),
             holds: Holds::default(),
+            interests: Interests::default(),
             counters: Counters::default(),
             config,
         }
@@ -159,7 +163,9 @@ impl Router {
         for service in &withdrawn {
             link.services.remove(service);
             self.registry.remove(service, id);
+            self.interests.note(service);
         }
+        self.interests.note_link(id);
         self.holds.wake_link(id);
         withdrawn
     }
@@ -169,8 +175,9 @@ impl Router {
     pub fn set_suspect(&mut self, id: LinkId, suspect: bool) {
         let Some(link) = self.links.get_mut(&id) else { return };
         link.suspect = suspect;
-        if !suspect {
-            for service in &link.services {
+        for service in &link.services {
+            self.interests.note(service);
+            if !suspect {
                 self.holds.wake_service(service);
             }
         }
@@ -190,6 +197,7 @@ impl Router {
     pub fn link_down(&mut self, id: LinkId, end: LinkEnd, now: Instant) {
         let withdrawn = self.withdraw_all(id);
         self.holds.remove_of_link(id);
+        self.interests.remove_link(id);
         for (service, _) in &withdrawn {
             // Who waited for this link to be heard again is to be told what else there is.
             self.holds.wake_service(service);
@@ -226,7 +234,8 @@ impl Router {
 
     /// The next thing that the server should know.
     pub fn poll_event(&mut self) -> Option<Event> {
-        self.holds.pop_ready().map(Event::RouteAgain)
+        let again = self.holds.pop_ready().map(Event::RouteAgain);
+        again.or_else(|| self.interests.pop_ready().map(Event::AgentsChanged))
     }
 
     /// When [`handle_timeout`](Self::handle_timeout) is due; `None`: not before something else happens.
@@ -302,6 +311,7 @@ impl Router {
         let mut withdrawn = Vec::new();
         for service in services.into_iter().flatten() {
             if let Some(registration) = self.registry.remove(&service, id) {
+                self.interests.note(&service);
                 withdrawn.push((service, registration));
             }
         }

@@ -101,6 +101,10 @@ impl Router {
         if !heard.is_empty() {
             return Decision::Forward(self.choose(&heard));
         }
+        // One that was only preferred, and has had nothing yet, is not worth a wait while there is another.
+        if header.agent.is_some() && header.again.is_none() && self.is_heard(service) {
+            return Decision::Refuse(Code::OFFLINE, self.why_offline(service, header.agent));
+        }
         if !silent.is_empty() {
             // Heard again, or lost: either comes within the liveness bound.
             return Decision::Wait(now + self.config.hold);
@@ -111,6 +115,11 @@ impl Router {
             return Decision::Wait(until);
         }
         Decision::Refuse(Code::OFFLINE, self.why_offline(service, header.agent))
+    }
+
+    /// Whether a session for this service could go to some agent now.
+    fn is_heard(&self, service: &Name) -> bool {
+        self.candidates(service, None).any(|(id, _)| self.links.get(&id).is_some_and(|link| !link.suspect))
     }
 
     /// The links that could take the open, with their open sessions.

@@ -1,5 +1,6 @@
 //! The router in virtual time.
 
+mod interests;
 mod limit;
 mod model;
 mod opens;
@@ -7,6 +8,7 @@ mod purity;
 mod registrations;
 mod waiting;
 
+use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use hopline_link_proto::Code;
@@ -24,6 +26,8 @@ struct Sim {
     router: Router,
     now: Instant,
     next_link: u64,
+    /// The links that are to be told of changed agents.
+    to_tell: BTreeSet<LinkId>,
 }
 
 impl Sim {
@@ -43,7 +47,7 @@ impl Sim {
         let seed = std::env::var("HOPLINE_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(1);
         println!("HOPLINE_SEED={seed}");
         let now = start();
-        Self { router: Router::new(config, seed, now), now, next_link: 0 }
+        Self { router: Router::new(config, seed, now), now, next_link: 0, to_tell: BTreeSet::new() }
     }
 
     /// Lets time pass, with each timeout handled when it is due.
@@ -109,7 +113,33 @@ impl Sim {
     }
 
     fn events(&mut self) -> Vec<HoldId> {
-        std::iter::from_fn(|| self.router.poll_event()).map(|Event::RouteAgain(id)| id).collect()
+        let mut holds = Vec::new();
+        while let Some(event) = self.router.poll_event() {
+            match event {
+                Event::RouteAgain(id) => holds.push(id),
+                Event::AgentsChanged(link) => drop(self.to_tell.insert(link)),
+            }
+        }
+        holds
+    }
+
+    /// What these links are told now: link, service, instances.
+    fn told(&mut self) -> Vec<(LinkId, String, Vec<InstanceId>)> {
+        drop(self.events());
+        let mut told = Vec::new();
+        for link in std::mem::take(&mut self.to_tell) {
+            loop {
+                let services = self.router.take_agents(link, 2);
+                if services.is_empty() {
+                    break;
+                }
+                for of in services {
+                    let agents = of.agents.iter().map(|agent| agent.instance_id().unwrap()).collect();
+                    told.push((link, of.service, agents));
+                }
+            }
+        }
+        told
     }
 }
 
@@ -140,7 +170,15 @@ fn header(service: &str) -> RoutingHeader {
     RoutingHeader::session(name(service), SessionId::new([5; 16]))
 }
 
+/// For one agent and no other.
 fn header_at(service: &str, agent: u8) -> RoutingHeader {
+    let mut header = preferring(service, agent);
+    header.again = Some(0);
+    header
+}
+
+/// For one agent rather than another.
+fn preferring(service: &str, agent: u8) -> RoutingHeader {
     let mut header = header(service);
     header.agent = Some(instance(agent));
     header

@@ -95,6 +95,8 @@ pub enum Event {
     /// Something has changed for this held open, or its time is over: give it to
     /// [`Router::route_held`](super::Router::route_held).
     RouteAgain(HoldId),
+    /// There is something to tell this link: see [`Router::take_agents`](super::Router::take_agents).
+    AgentsChanged(LinkId),
 }
 
 /// Why the router does not take a link.

@@ -23,6 +23,21 @@ fn vectors() {
 }
 
 #[test]
+fn vectors_of_who_serves_what() {
+    let interest = EdgeToRelay::Interest(Interest { services: vec!["ledger".to_owned()] });
+    assert_eq!(interest.to_frame().unwrap(), &b"\x0a\x1a\x08\x0a\x06ledger"[..]);
+    let agent = AgentFact { instance: Bytes::from_static(&[9; 16]), machine: "db-1".to_owned() };
+    assert_eq!(agent.instance_id(), Ok(InstanceId::new([9; 16])));
+    let ledger = ServiceAgents { service: "ledger".to_owned(), agents: vec![agent] };
+    let mut expected = b"\x26\x2a\x24\x0a\x22\x0a\x06ledger\x12\x18\x0a\x10".to_vec();
+    expected.extend_from_slice(&[9; 16]);
+    expected.extend_from_slice(b"\x12\x04db-1");
+    let agents = RelayToEdge::Agents(Agents { services: vec![ledger] });
+    assert_eq!(agents.to_frame().unwrap(), expected);
+    assert_eq!(RelayToEdge::from_body(&expected[1..]), Ok(Some(agents)));
+}
+
+#[test]
 fn an_instance_is_16_bytes() {
     let announce = |len: usize| Announce { instance: vec![1; len].into(), ..Announce::default() };
     assert_eq!(announce(16).instance_id(), Ok(InstanceId::new([1; 16])));

@@ -40,11 +40,12 @@ fn vectors() {
         agent: Some(InstanceId::new([9; 16])),
         relay_hops: 300,
         source: Some(Name::new("web-1").unwrap()),
+        again: Some(0),
         ..session
     };
     expected.extend_from_slice(b"\x03\x10");
     expected.extend_from_slice(&[9; 16]);
-    expected.extend_from_slice(b"\x04\x02\xac\x02\x06\x05web-1");
+    expected.extend_from_slice(b"\x04\x02\xac\x02\x06\x05web-1\x07\x01\x00");
     assert_eq!(full.encode(), expected);
     assert_eq!(RoutingHeader::decode(&expected), Ok(full));
 }
@@ -58,11 +59,11 @@ fn defaults_may_be_written_out_and_order_is_free() {
 #[test]
 fn unknown_fields_survive_in_order() {
     let written =
-        raw(&[(99, b"z"), (SERVICE, b"ledger"), (7, b""), (SESSION, &[7; 16]), (99, b"again"), (0, b"0")]);
+        raw(&[(99, b"z"), (SERVICE, b"ledger"), (70, b""), (SESSION, &[7; 16]), (99, b"again"), (0, b"0")]);
     let header = RoutingHeader::decode(&written).unwrap();
     let kept: Vec<(u64, &[u8])> = header.unknown().iter().map(|f| (f.field_type, &f.value[..])).collect();
-    assert_eq!(kept, [(99, &b"z"[..]), (7, b""), (99, b"again"), (0, b"0")]);
-    assert_eq!(header.encode(), raw_session(&[(99, b"z"), (7, b""), (99, b"again"), (0, b"0")]));
+    assert_eq!(kept, [(99, &b"z"[..]), (70, b""), (99, b"again"), (0, b"0")]);
+    assert_eq!(header.encode(), raw_session(&[(99, b"z"), (70, b""), (99, b"again"), (0, b"0")]));
 }
 
 #[test]
@@ -80,8 +81,8 @@ fn every_fault_has_its_error() {
         (vec![1, 1, 0x86, 0x00], HeaderError::Number(VarintError::NotCanonical)),
         (vec![1, 1, 6, b'l'], HeaderError::Truncated { field_type: SERVICE }),
         (
-            [&[1, 7][..], &[0xff; 9], &[1]].concat(), // a length of u64::MAX
-            HeaderError::Truncated { field_type: 7 },
+            [&[1, 70][..], &[0xff; 9], &[1]].concat(), // a length of u64::MAX
+            HeaderError::Truncated { field_type: 70 },
         ),
         (raw_session(&[(SERVICE, b"a")]), HeaderError::Duplicate { field_type: SERVICE }),
         (raw_session(&[(KIND, &[0]), (KIND, &[0])]), HeaderError::Duplicate { field_type: KIND }),
@@ -132,6 +133,7 @@ fn the_largest_header_fits() {
         agent: Some(InstanceId::MAX),
         relay_hops: u64::MAX,
         source: Some(long),
+        again: Some(u64::MAX),
         unknown: vec![UnknownField { field_type: 50, value: vec![0; MAX_UNKNOWN_LEN - 3].into() }],
     };
     let bytes = header.encode();
@@ -148,20 +150,22 @@ fn any_header() -> impl Strategy<Value = RoutingHeader> {
         1 => Just(Target::Control),
     ];
     let unknown =
-        (prop_oneof![Just(0), 7u64..300, any::<u64>().prop_map(|n| n | 8)], vec(any::<u8>(), 0..40))
+        (prop_oneof![Just(0), 8u64..300, any::<u64>().prop_map(|n| n | 8)], vec(any::<u8>(), 0..40))
             .prop_map(|(field_type, value)| UnknownField { field_type, value: value.into() });
     (
         target,
         proptest::option::of(ident().prop_map(InstanceId::new)),
         prop_oneof![Just(0), any::<u64>()],
         proptest::option::of(name()),
+        proptest::option::of(any::<u64>()),
         vec(unknown, 0..MAX_UNKNOWN_FIELDS),
     )
-        .prop_map(|(target, agent, relay_hops, source, unknown)| RoutingHeader {
+        .prop_map(|(target, agent, relay_hops, source, again, unknown)| RoutingHeader {
             target,
             agent,
             relay_hops,
             source,
+            again,
             unknown,
         })
 }

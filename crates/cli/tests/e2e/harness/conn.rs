@@ -108,6 +108,22 @@ impl Conn {
     }
 }
 
+/// Carries so many bytes from one end of a session to the other.
+pub(crate) fn carry(from: &mut Conn, to: &mut Conn, len: usize) {
+    let bytes = pattern(len as u64, len);
+    std::thread::scope(|scope| {
+        scope.spawn(|| from.write_all(&bytes).unwrap());
+        assert!(to.chunk(len) == bytes, "other bytes");
+    });
+}
+
+/// Carries more both ways than is kept of a young session: it is not taken up again on another path.
+pub(crate) fn grow_old(app: &mut Conn, server: &mut Conn) {
+    const MORE: usize = 256 << 10;
+    carry(app, server, MORE);
+    carry(server, app, MORE);
+}
+
 /// Whether it says that the connection is broken. The kernel tells so once by `ECONNRESET`, then by `EPIPE`.
 fn is_reset(error: &io::Error) -> bool {
     [io::ErrorKind::ConnectionReset, io::ErrorKind::BrokenPipe].contains(&error.kind())

@@ -6,7 +6,7 @@ mod world;
 
 use std::time::{Duration, Instant};
 
-pub(crate) use conn::{Conn, Ended, pattern};
+pub(crate) use conn::{Conn, Ended, carry, grow_old, pattern};
 pub(crate) use process::{Process, hopline, run};
 pub(crate) use world::{Kind, Slot, World, WorldOptions, shared};
 

@@ -1,6 +1,6 @@
 //! Random operations against a model that is too simple to be wrong: lists, searched from end to end.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -44,7 +44,12 @@ enum Op {
         from: Index,
         service: usize,
         agent: Option<u8>,
+        again: bool,
         relay_hops: u64,
+    },
+    Interest {
+        link: Index,
+        services: Set,
     },
     GiveUp {
         hold: Index,
@@ -70,8 +75,17 @@ fn any_op() -> impl Strategy<Value = Op> {
             .prop_map(|(link, instance, services, up)| Op::Announce { link, instance, services, up }),
         1 => index().prop_map(|link| Op::Leaving { link }),
         1 => (index(), mostly(), mostly()).prop_map(|(link, publish, dial)| Op::Grants { link, publish, dial }),
-        8 => (index(), 0..3usize, prop::option::weighted(0.3, 1..5u8), prop_oneof![9 => Just(0), 1 => 1..3u64])
-            .prop_map(|(from, service, agent, relay_hops)| Op::Open { from, service, agent, relay_hops }),
+        8 => (
+            index(),
+            0..3usize,
+            prop::option::weighted(0.4, 1..5u8),
+            any::<bool>(),
+            prop_oneof![9 => Just(0), 1 => 1..3u64],
+        )
+            .prop_map(|(from, service, agent, again, relay_hops)| {
+                Op::Open { from, service, agent, again, relay_hops }
+            }),
+        2 => (index(), mostly()).prop_map(|(link, services)| Op::Interest { link, services }),
         1 => index().prop_map(|hold| Op::GiveUp { hold }),
         3 => index().prop_map(|link| Op::Started { link }),
         3 => index().prop_map(|link| Op::Ended { link }),
@@ -89,6 +103,7 @@ struct ModelLink {
     services: Set,
     up: Set,
     sessions: u64,
+    interest: Set,
 }
 
 struct ModelLost {
@@ -153,6 +168,10 @@ impl Model {
                 candidates.len() > 1 && candidates.iter().filter(|l| l.sessions == fullest).count() == 1;
             let fits = candidates.iter().filter(|link| !alone || link.sessions < fullest);
             return Expected::Forward(fits.map(|link| link.id).collect());
+        }
+        let others = |link: &ModelLink| has(link.services & link.up, service);
+        if header.agent.is_some() && header.again.is_none() && self.links.iter().any(others) {
+            return Expected::Refuse(Code::OFFLINE);
         }
         let lost = self.lost.iter().filter(|l| l.service == service && fits(l.instance)).map(|l| l.until);
         let young = !self.seen.iter().any(|(s, id)| *s == service && fits(*id));
@@ -221,6 +240,8 @@ struct Both {
     sim: Sim,
     model: Model,
     held: Vec<(HoldId, LinkId, RoutingHeader)>,
+    /// What each link knows of the agents that it wants to know of.
+    told: BTreeMap<(LinkId, String), Vec<InstanceId>>,
 }
 
 impl Both {
@@ -234,7 +255,7 @@ impl Both {
             seen: Vec::new(),
             young_until: sim.now + HOLD,
         };
-        Self { sim, model, held: Vec::new() }
+        Self { sim, model, held: Vec::new(), told: BTreeMap::new() }
     }
 
     /// One of the links there are; or one that never was.
@@ -245,10 +266,11 @@ impl Both {
     fn run(&mut self, op: &Op) {
         match op {
             Op::Up { machine, publish, dial } => self.link_up(*machine, *publish, *dial),
-            Op::Open { from, service, agent, relay_hops } => {
+            Op::Open { from, service, agent, again, relay_hops } => {
                 let from = self.pick(from).unwrap_or(LinkId(u64::MAX));
                 let mut header = header(SERVICES[*service]);
                 (header.agent, header.relay_hops) = (agent.map(instance), *relay_hops);
+                header.again = again.then_some(7);
                 let expected = self.model.expected(from, &header, self.sim.now);
                 let route = self.sim.router.route(from, &header, self.sim.now);
                 if let Some(id) = self.check(from, &expected, route) {
@@ -269,6 +291,7 @@ impl Both {
             | Op::Announce { link, .. }
             | Op::Leaving { link }
             | Op::Grants { link, .. }
+            | Op::Interest { link, .. }
             | Op::Started { link }
             | Op::Ended { link } => {
                 if let Some(id) = self.pick(link) {
@@ -296,6 +319,13 @@ impl Both {
                 if link.phase == LinkPhase::Active {
                     link.phase = LinkPhase::Leaving;
                 }
+            }
+            Op::Interest { services, .. } => {
+                let names: Vec<String> =
+                    (0..3).filter(|s| has(services, *s)).map(|s| SERVICES[s].to_owned()).collect();
+                self.sim.router.set_interest(id, &names);
+                self.model.at(id).interest = services;
+                self.told.retain(|(link, _), _| *link != id);
             }
             Op::Grants { publish, dial, .. } => {
                 self.sim.router.set_grants(id, to_grants(publish, dial));
@@ -335,6 +365,7 @@ impl Both {
             services: 0,
             up: 0,
             sessions: 0,
+            interest: 0,
         });
     }
 
@@ -394,7 +425,29 @@ impl Both {
             let expected = self.model.expected(*from, header, self.sim.now);
             assert!(matches!(expected, Expected::Hold(_)), "{id:?} should have been woken for {expected:?}");
         }
+        for (link, service, agents) in self.sim.told() {
+            self.told.insert((link, service), agents);
+        }
+        self.compare_told();
         self.compare();
+    }
+
+    /// Who wants to know knows exactly what is true.
+    fn compare_told(&self) {
+        self.sim.router.interests.assert_consistent();
+        let mut expected = BTreeMap::new();
+        for link in &self.model.links {
+            for service in (0..3).filter(|service| has(link.interest, *service)) {
+                let serving = self.model.links.iter().filter(|of| has(of.services & of.up, service));
+                let agents: BTreeSet<InstanceId> = serving.map(|of| instance(of.instance.unwrap())).collect();
+                let visible = has(link.dial, service);
+                let agents = if visible { agents.into_iter().collect() } else { Vec::new() };
+                expected.insert((link.id, SERVICES[service].to_owned()), agents);
+            }
+        }
+        let links: BTreeSet<LinkId> = self.model.links.iter().map(|link| link.id).collect();
+        let told = self.told.iter().filter(|((link, _), _)| links.contains(link));
+        assert_eq!(told.map(|(at, of)| (at.clone(), of.clone())).collect::<BTreeMap<_, _>>(), expected);
     }
 
     fn compare(&self) {

@@ -1,0 +1,54 @@
+//! Young sessions: one whose path is lost goes on over the next one, and nothing runs twice.
+
+use std::io::{ErrorKind, Write as _};
+
+use crate::ends::reason_at;
+use crate::harness::{Ended, Kind, World, WorldOptions, carry, pattern};
+
+/// The relay is killed under a session that has just begun, with bytes on the way in both directions: each end reads
+/// everything once, and then the other's end.
+#[test]
+fn a_young_session_outlives_the_relay() {
+    let mut world = World::start(WorldOptions { relay_host: "127.0.7.13", ..WorldOptions::default() });
+    for (round, kind) in Kind::BOTH.into_iter().enumerate() {
+        let (mut app, mut server) = world.slots[0].pair(kind);
+        carry(&mut app, &mut server, 20_000);
+        carry(&mut server, &mut app, 20_000);
+        let (asked, answered) = (pattern(1, 10_000), pattern(2, 10_000));
+        app.write_all(&asked).unwrap();
+        server.write_all(&answered).unwrap();
+        world.relay.process.kill();
+        app.write_all(b"more").unwrap();
+        server.write_all(b"and more").unwrap();
+        world.restart_relay();
+        app.end();
+        server.end();
+        assert!(
+            server.read_to_eof() == [&asked[..], b"more"].concat(),
+            "{kind:?}: other bytes at the server"
+        );
+        assert!(
+            app.read_to_eof() == [&answered[..], b"and more"].concat(),
+            "{kind:?}: other bytes at the application"
+        );
+        assert_eq!(world.mapping(&world.slots[0].name(kind)).last_error, None);
+        assert_eq!(world.mapping(&world.slots[0].name(kind)).sessions.total, 1, "round {round}");
+    }
+}
+
+/// The agent that has a session's first bytes is killed: no other process of it knows the session, so it is not said
+/// again, and ends as the path did.
+#[test]
+fn a_young_session_is_not_said_to_another_agent() {
+    let mut world = World::start(WorldOptions::default());
+    let (mut app, mut server) = world.slots[0].answered_pair(Kind::Tcp);
+    carry(&mut app, &mut server, 100);
+    world.agent.process.kill();
+    world.restart_agent();
+    assert_eq!(app.drain(), (Vec::new(), Ended::Reset));
+    reason_at(&world, "t0", "conn_lost", 1);
+    // The kernel closes what a killed process had open.
+    server.drain();
+    world.slots[0].server.set_nonblocking(true).unwrap();
+    assert_eq!(world.slots[0].server.accept().unwrap_err().kind(), ErrorKind::WouldBlock, "it came once");
+}

@@ -1,0 +1,168 @@
+//! One session at the agent, from its open to its end: the dial, the bytes, and another session that takes the place of
+//! one whose path was lost.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use hopline_config::Protocol;
+use hopline_link::{Abort, Code, Session};
+use tokio::time::{Instant, sleep_until, timeout};
+
+use crate::agent::Service;
+use crate::forward::dial::{DialError, DialOptions, GRPC_USER_TIMEOUT, dial};
+use crate::kept::{Memory, YOUNG};
+use crate::local::LocalStream;
+use crate::pump::{Broken, Connection, Flow};
+use crate::recall::{Again, Place};
+
+/// How much longer than at the sidecar a session is young here: for the answer's way, and for the clock's.
+const LONGER: Duration = Duration::from_millis(500);
+/// For how long a session is expected again, counted from the last byte that its lost link had heard: as long as an open
+/// may take by default. A path that is found dead by its silence has used that up (P4).
+const EXPECTED: Duration = Duration::from_secs(10);
+
+/// A session that is served.
+#[derive(Debug)]
+pub(crate) struct Serving<'a> {
+    service: &'a Service,
+    session: Session,
+    place: Place,
+    flow: Flow,
+}
+
+/// What happened first.
+enum Turn {
+    Ended(Result<(), Broken>),
+    Again(Again),
+    Old,
+}
+
+impl<'a> Serving<'a> {
+    pub(crate) fn new(service: &'a Service, session: Session, place: Place, memory: &Memory) -> Self {
+        Self { service, session, place, flow: Flow::new(memory) }
+    }
+
+    pub(crate) async fn run(mut self) {
+        let dialled = loop {
+            if let Some(dialled) = self.dial().await {
+                break dialled;
+            }
+            // Who asked has given up, and the server has not seen anything of it.
+            match self.place.forget() {
+                Ok(()) => return,
+                // In this moment it has asked again.
+                Err((place, again)) => (self.place, self.session) = (place, again.session),
+            }
+        };
+        let connection = match dialled {
+            Ok(stream) => Connection::new(LocalStream::from(stream)),
+            Err(error) => {
+                let abort = Abort::new(Code::DIAL_FAILED, error.to_string());
+                self.service.figures.fault.note(&abort);
+                return self.session.abort_with(abort);
+            }
+        };
+        let Some(local) = connection.stream() else { return };
+        let open = self.service.figures.sessions.begin();
+        self.session.answer(Bytes::new());
+        let mut young = Instant::now() + YOUNG + LONGER;
+        let result = loop {
+            match self.turn(local, young).await {
+                Turn::Old => self.grow_old(),
+                Turn::Again(again) => {
+                    self.take(again).await;
+                    young = Instant::now() + YOUNG + LONGER;
+                }
+                Turn::Ended(result) => match self.wait_again(&result).await {
+                    Some(again) => self.take(again).await,
+                    None => break result,
+                },
+            }
+        };
+        drop(open);
+        match &result {
+            // An application that leaves is no fault of the service.
+            Ok(()) => {}
+            Err(Broken::Session(abort)) if abort.code == Code::PEER_RESET => {}
+            Err(broken) => self.service.figures.fault.note(&broken.abort()),
+        }
+        self.flow.close(connection, &self.session, &result).await;
+    }
+
+    /// Dials for as long as somebody wants the connection; `None` if nobody does any more.
+    async fn dial(&mut self) -> Option<Result<tokio::net::TcpStream, DialError>> {
+        let config = &self.service.config;
+        let user_timeout = (config.protocol == Protocol::Grpc).then_some(GRPC_USER_TIMEOUT);
+        let options = DialOptions { user_timeout, ..DialOptions::default() };
+        let dialled = dial(&config.target.host, config.target.port, &options);
+        tokio::pin!(dialled);
+        loop {
+            tokio::select! {
+                biased;
+                again = self.place.again() => self.session = again.session,
+                _ = self.session.aborted() => return None,
+                dialled = &mut dialled => return Some(dialled),
+            }
+        }
+    }
+
+    async fn turn(&mut self, local: &LocalStream, young: Instant) -> Turn {
+        if !self.flow.is_kept() {
+            self.grow_old();
+            return Turn::Ended(self.flow.run(local, &self.session).await);
+        }
+        tokio::select! {
+            biased;
+            again = self.place.again() => Turn::Again(again),
+            result = self.flow.run(local, &self.session) => Turn::Ended(result),
+            () = sleep_until(young) => Turn::Old,
+        }
+    }
+
+    fn grow_old(&mut self) {
+        self.flow.forget();
+        for again in self.place.close() {
+            refuse(&again.session);
+        }
+    }
+
+    /// After the session's end: another one, if its sidecar may not have got everything and comes again in time.
+    async fn wait_again(&mut self, result: &Result<(), Broken>) -> Option<Again> {
+        if !self.flow.is_kept() {
+            return None;
+        }
+        let lost = match result {
+            Err(Broken::Session(abort)) => abort.clone(),
+            Err(Broken::Local(_) | Broken::Left) => return None,
+            // Both ends are out. Whether the far one has arrived shows only now.
+            Ok(()) => tokio::select! {
+                biased;
+                again = self.place.again() => return Some(again),
+                finished = timeout(YOUNG, self.session.finish()) => finished.ok()?.err()?,
+            },
+        };
+        if lost.code != Code::CONN_LOST {
+            return None;
+        }
+        let silent = Duration::from_millis(lost.silent_ms.unwrap_or(0));
+        let again = timeout(EXPECTED.saturating_sub(silent), self.place.again()).await.ok()?;
+        tracing::debug!(service = %self.service.config.name, "a session whose path was lost goes on");
+        Some(again)
+    }
+
+    /// Goes on with the session that takes the place of the one before.
+    async fn take(&mut self, again: Again) {
+        self.session = again.session;
+        self.session.answer(Bytes::new());
+        self.flow.expect_repeats();
+        // An error shows at the next turn.
+        if let Ok(false) = self.flow.say_again(&self.session, again.received).await {
+            refuse(&self.session);
+        }
+    }
+}
+
+/// A session that can't go on: what it needs is not kept any more. Whoever asked knows why its path was lost.
+pub(crate) fn refuse(session: &Session) {
+    session.abort(Code::REFUSED, "the session can't be taken up again");
+}
