@@ -24,6 +24,7 @@ const WHOLE: u32 = 0;
 const HEADER_TABLE_SIZE: u16 = 1;
 const MAX_CONCURRENT_STREAMS: u16 = 3;
 const INITIAL_WINDOW_SIZE: u16 = 4;
+const NO_ERROR: u32 = 0;
 const PROTOCOL_ERROR: u32 = 1;
 /// Size of a header table before anybody changes it.
 const FIRST_TABLE: u32 = 4_096;
@@ -32,6 +33,8 @@ const FIRST_TABLE: u32 = 4_096;
 pub(crate) struct GoAway {
     pub(crate) last: u32,
     at: Instant,
+    /// It named an error.
+    fault: bool,
 }
 
 /// Calls waiting for each other at the server's limit.
@@ -203,7 +206,8 @@ impl Connection {
         self.tally.evidence.add(HintKind::GoawayIgnored, 0, 1);
         let first = self.goaway.map_or(now, |goaway| goaway.at);
         let last = self.goaway.map_or(last, |goaway| goaway.last.min(last));
-        self.goaway = Some(GoAway { last, at: first });
+        let fault = code != NO_ERROR || self.goaway.is_some_and(|goaway| goaway.fault);
+        self.goaway = Some(GoAway { last, at: first, fault });
         if code == PROTOCOL_ERROR {
             let refused = self.streams.iter().filter(|(_, stream)| stream.authority_is_path).count();
             self.refused_path(refused as u64);
@@ -257,8 +261,11 @@ impl Connection {
         }
     }
 
-    /// The connection is over: what was open ended with `status`.
-    pub(crate) fn close(&mut self, status: Status, now: Instant) {
+    /// The connection is over, and with it what was open. `given_up`: the application closed it of its own will,
+    /// which it has none of after a GOAWAY that names an error.
+    pub(crate) fn close(&mut self, given_up: bool, now: Instant) {
+        let given_up = given_up && !self.goaway.is_some_and(|goaway| goaway.fault);
+        let status = if given_up { Status::CANCELLED } else { Status::UNAVAILABLE };
         while let Some((id, stream)) = self.streams.pop() {
             self.ended(id, &stream, status, now);
         }

@@ -5,7 +5,6 @@ use std::time::{Duration, Instant};
 use crate::connection::Connection;
 use crate::explain::{Cause, explain};
 use crate::limits::Limits;
-use crate::status::Status;
 use crate::tally::Tally;
 
 /// What a client says first when it speaks HTTP/2 without TLS.
@@ -151,6 +150,10 @@ impl Watcher {
         }
     }
 
+    fn is_off(&self) -> bool {
+        self.inspect() == Inspect::Off
+    }
+
     /// What is known of the connection.
     #[must_use]
     pub fn inspect(&self) -> Inspect {
@@ -235,16 +238,15 @@ impl Watcher {
         }
     }
 
-    /// The connection is over. Calls that were open count as CANCELLED where the application closed it, else as
-    /// UNAVAILABLE. Fold once more afterwards.
+    /// The connection is over. Calls that were open count as CANCELLED where the application closed it without having
+    /// been told to by a GOAWAY with an error, else as UNAVAILABLE. Fold once more afterwards.
     pub fn close(&mut self, ended_by: EndedBy, now: Instant) {
         if self.ended_by.is_some() {
             return;
         }
         self.ended_by = Some(ended_by);
-        let status = if ended_by == EndedBy::Application { Status::CANCELLED } else { Status::UNAVAILABLE };
         if let Mode::Following(connection) = &mut self.mode {
-            connection.close(status, now);
+            connection.close(ended_by == EndedBy::Application, now);
         }
     }
 
@@ -276,9 +278,8 @@ impl Watcher {
             Mode::Deciding(connection, _) | Mode::Following(connection) => &connection.tally,
             Mode::Done(_) => &self.rest,
         };
-        !tally.is_empty()
-            || self.inspect() != self.folded.inspect
-            || self.ended_by.is_some() && !self.folded.closed
+        let changed = self.inspect() != self.folded.inspect || self.ended_by.is_some() && !self.folded.closed;
+        !self.is_off() && (changed || !tally.is_empty())
     }
 
     /// An estimate of the memory that it holds, in bytes.
