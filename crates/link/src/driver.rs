@@ -70,6 +70,11 @@ impl<C: AsyncRead + AsyncWrite + Unpin> Driver<C> {
         }
     }
 
+    #[cfg(test)]
+    pub(crate) fn carrier_mut(&mut self) -> &mut C {
+        &mut self.carrier
+    }
+
     /// Reads once. True if something came.
     fn read(&mut self, cx: &mut Context<'_>) -> bool {
         if self.inbox.capacity() - self.inbox.len() < READ / 4 {

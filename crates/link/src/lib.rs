@@ -41,10 +41,13 @@ mod deadline;
 mod driver;
 mod error;
 mod halves;
+#[cfg(test)]
+mod models;
 mod mux;
 mod session;
 mod shared;
 mod splice;
+mod sync;
 
 pub use carrier::tune_tcp;
 pub use driver::Driver;

@@ -2,18 +2,18 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, PoisonError};
 use std::task::Waker;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use futures_util::task::AtomicWaker;
 use hopline_link_proto::{Abort, Code, Event, Link, SessionId};
 use tokio::sync::watch;
 
 use crate::deadline::Deadlines;
 use crate::mux::Status;
 use crate::splice::Joint;
+use crate::sync::{AtomicWaker, Mutex, MutexGuard};
 
 /// The time that the core sees: tokio's, so that a paused clock pauses links too.
 pub(crate) fn now() -> Instant {

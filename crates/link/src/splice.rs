@@ -2,7 +2,7 @@
 
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, PoisonError};
 use std::task::{Context, Poll};
 
 use hopline_link_proto::{Abort, Code, SendState, SessionId, Sides, Splice, SpliceEnd};
@@ -12,6 +12,7 @@ use tokio::time::{Instant, sleep_until};
 
 use crate::session::Session;
 use crate::shared::{After, Guard, Shared, State, now};
+use crate::sync::{Mutex, MutexGuard};
 
 /// How a splice ended, and what it carried.
 #[derive(Clone, Debug)]
