@@ -3,6 +3,7 @@
 mod demo_breaks;
 mod docs;
 mod generate;
+mod lab;
 mod wire;
 
 use std::path::{Path, PathBuf};
@@ -34,6 +35,13 @@ enum Chore {
     },
     /// Lists links of the pages that lead nowhere, and tests that docs/failures.md names in vain.
     Docs,
+    /// Measures the promises on hosts of network namespaces; needs root. `cargo xtask lab --help` says more.
+    #[command(disable_help_flag = true)]
+    Lab {
+        /// For the lab.
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        arguments: Vec<String>,
+    },
     /// Lists requirements of WIRE.md that no test cites.
     Wire,
     /// Runs random histories of chains of links, in release mode.
@@ -52,6 +60,7 @@ fn main() -> anyhow::Result<()> {
         Chore::Generate { check } => generate::run(&root(), check),
         Chore::DemoBreaks { bin, rows } => demo_breaks::run(&root(), bin, &rows),
         Chore::Docs => docs::run(&root()),
+        Chore::Lab { arguments } => lab::run(&root(), &arguments),
         Chore::Wire => wire::run(&root()),
         Chore::Sim { seeds, seed } => wire::sim(&root(), seeds, seed),
     }

@@ -1,0 +1,173 @@
+//! The raw TCP actor: a process on a host that does to TCP connections what it is told, one JSON command a line, and
+//! says what it sees, one JSON event a line. It begins with `hopline-lab actor`.
+//!
+//! | command | what it does |
+//! |---|---|
+//! | `{"op": "listen", "address": A}` | accepts; each connection is sent one byte, and numbered from 0 |
+//! | `{"op": "dial", "address": A, "count": N}` | opens connections, numbered on |
+//! | `{"op": "send", "conn": N, "bytes": B, "seed": S}` | writes that many bytes of the seeded stream, from its start |
+//! | `{"op": "fin", "conn": N}` | closes the sending side |
+//! | `{"op": "rst", "conn": N}` | closes with a reset |
+//! | `{"op": "close", "conn": N}` | closes |
+//! | `{"op": "pace", "conn": N, "bytes_per_s": B}` | reads no faster; 0 stops reading, none reads freely |
+//!
+//! Events: `listening`, `open`, `first` (the first byte came), `sent` (with `error` if it failed), and `end` with `how`
+//! (`fin`, `reset`, or the error) and the received count and hash.
+
+use std::io::{BufRead as _, Read as _, Write as _};
+use std::net::{Shutdown, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use anyhow::Context as _;
+use serde_json::{Value, json};
+use sha2::{Digest as _, Sha256};
+
+use crate::seeded::{Seeded, hex};
+use crate::shell::now_ms;
+
+/// Reads freely.
+const FREE: i64 = -1;
+
+#[derive(Debug, Clone)]
+struct Connection {
+    stream: Arc<TcpStream>,
+    /// Bytes per second.
+    pace: Arc<AtomicI64>,
+}
+
+type Connections = Arc<Mutex<Vec<Connection>>>;
+
+/// Obeys stdin until it ends.
+///
+/// # Errors
+///
+/// When a line is no command, or a connection cannot be made.
+pub(crate) fn run() -> anyhow::Result<()> {
+    let all = Connections::default();
+    emit(json!({"event": "ready"}));
+    for line in std::io::stdin().lock().lines() {
+        let line = line?;
+        let command: Value = serde_json::from_str(&line).with_context(|| format!("command {line:?}"))?;
+        obey(&all, &command).with_context(|| line.clone())?;
+    }
+    Ok(())
+}
+
+fn obey(all: &Connections, command: &Value) -> anyhow::Result<()> {
+    let op = command["op"].as_str().context("no op")?;
+    let address = || command["address"].as_str().context("no address");
+    match op {
+        "listen" => {
+            let listener = TcpListener::bind(address()?)?;
+            emit(json!({"event": "listening", "address": listener.local_addr()?.to_string()}));
+            let all = Arc::clone(all);
+            std::thread::spawn(move || {
+                for stream in listener.incoming().flatten() {
+                    // Who is gone already is seen by its reader.
+                    let _ = (&stream).write_all(b"!");
+                    add(&all, stream);
+                }
+            });
+        }
+        "dial" => {
+            for _ in 0..command["count"].as_u64().unwrap_or(1) {
+                add(all, TcpStream::connect(address()?)?);
+            }
+        }
+        _ => {
+            let number = command["conn"].as_u64().context("no conn")?;
+            let held = all.lock().unwrap_or_else(PoisonError::into_inner);
+            let connection = held.get(usize::try_from(number)?).context("no such conn")?.clone();
+            drop(held);
+            on_one(op, number, &connection, command)?;
+        }
+    }
+    Ok(())
+}
+
+fn on_one(op: &str, number: u64, connection: &Connection, command: &Value) -> anyhow::Result<()> {
+    let Connection { stream, pace } = connection;
+    match op {
+        "send" => {
+            let mut left = command["bytes"].as_u64().context("no bytes")?;
+            let seed = u32::try_from(command["seed"].as_u64().unwrap_or(1))?;
+            let stream = Arc::clone(stream);
+            std::thread::spawn(move || {
+                let mut source = Seeded::new(seed);
+                let mut sent: u64 = 0;
+                let mut error = Value::Null;
+                while left > 0 {
+                    let bytes = source.take(usize::try_from(left.min(16_384)).unwrap_or(16_384));
+                    if let Err(fault) = (&*stream).write_all(&bytes) {
+                        error = json!(fault.to_string());
+                        break;
+                    }
+                    left -= bytes.len() as u64;
+                    sent += bytes.len() as u64;
+                }
+                emit(json!({"event": "sent", "conn": number, "sent": sent, "error": error}));
+            });
+        }
+        // A connection that is gone cannot be closed; its reader has said so.
+        "fin" => drop(stream.shutdown(Shutdown::Write)),
+        "close" => drop(stream.shutdown(Shutdown::Both)),
+        "rst" => {
+            rustix::net::sockopt::set_socket_linger(&**stream, Some(Duration::ZERO))?;
+            drop(stream.shutdown(Shutdown::Both));
+        }
+        "pace" => pace.store(command["bytes_per_s"].as_i64().unwrap_or(FREE), Ordering::Relaxed),
+        _ => anyhow::bail!("no such op: {op:?}"),
+    }
+    Ok(())
+}
+
+fn add(all: &Connections, stream: TcpStream) {
+    let connection = Connection { stream: Arc::new(stream), pace: Arc::new(AtomicI64::new(FREE)) };
+    let mut held = all.lock().unwrap_or_else(PoisonError::into_inner);
+    let number = held.len();
+    held.push(connection.clone());
+    drop(held);
+    emit(json!({"event": "open", "conn": number}));
+    std::thread::spawn(move || read(number, &connection));
+}
+
+fn read(number: usize, connection: &Connection) {
+    let mut hash = Sha256::new();
+    let mut count: u64 = 0;
+    let mut buffer = vec![0; 16_384];
+    let how = loop {
+        let pace = connection.pace.load(Ordering::Relaxed);
+        if pace == 0 {
+            std::thread::sleep(Duration::from_millis(20));
+            continue;
+        }
+        // A slow reader takes what a twentieth of a second allows.
+        let room = usize::try_from(pace / 20).map_or(buffer.len(), |room| room.clamp(1, 16_384));
+        match (&*connection.stream).read(&mut buffer[..room]) {
+            Ok(0) => break "fin".to_owned(),
+            Ok(length) => {
+                if count == 0 {
+                    emit(json!({"event": "first", "conn": number}));
+                }
+                hash.update(&buffer[..length]);
+                count += length as u64;
+                if pace > 0 {
+                    std::thread::sleep(Duration::from_millis(50));
+                }
+            }
+            Err(error) if error.kind() == std::io::ErrorKind::ConnectionReset => break "reset".to_owned(),
+            Err(error) => break error.to_string(),
+        }
+    };
+    let hash = hex(&hash.finalize());
+    emit(json!({"event": "end", "conn": number, "how": how, "received": count, "received_sha256": hash}));
+}
+
+fn emit(mut event: Value) {
+    event["mono_ms"] = json!(now_ms());
+    if writeln!(std::io::stdout().lock(), "{event}").is_err() {
+        std::process::exit(1);
+    }
+}

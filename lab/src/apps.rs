@@ -1,0 +1,123 @@
+//! The gRPC applications: which there are, how each is built and started.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context as _, bail};
+use serde_json::Value;
+
+use crate::shell;
+
+/// One language's application, built and ready to start.
+#[derive(Debug, Clone)]
+pub(crate) struct Language {
+    /// The word on the command line: `go`, `rust`.
+    pub(crate) name: &'static str,
+    /// The words that start it; `server` or `client` follows.
+    pub(crate) command: Vec<String>,
+    /// What it says of itself: library and runtime.
+    pub(crate) version: String,
+    /// The status that its client gives a broken connection (`UNAVAILABLE`, or `UNKNOWN` in tonic).
+    pub(crate) broken: &'static str,
+    /// The status that its client gives a passed deadline.
+    pub(crate) deadline: &'static str,
+}
+
+impl Language {
+    /// For a program that speaks no gRPC.
+    pub(crate) fn none() -> Self {
+        Self { name: "raw", command: Vec::new(), version: String::new(), broken: "", deadline: "" }
+    }
+}
+
+/// A language that the lab can build.
+struct Known {
+    name: &'static str,
+    broken: &'static str,
+    deadline: &'static str,
+    /// Builds it and gives the words that start it.
+    build: fn(root: &Path, target: &Path) -> anyhow::Result<Vec<String>>,
+}
+
+/// To add a language: its folder in `apps/`, which follows `apps/README.md`, and a row here.
+const KNOWN: [Known; 2] = [
+    Known { name: "go", broken: "UNAVAILABLE", deadline: "DEADLINE_EXCEEDED", build: build_go },
+    Known { name: "rust", broken: "UNKNOWN", deadline: "CANCELLED", build: build_rust },
+];
+
+/// The names of all languages.
+pub(crate) fn names() -> Vec<&'static str> {
+    KNOWN.iter().map(|known| known.name).collect()
+}
+
+/// Builds these languages' applications.
+///
+/// # Errors
+///
+/// When a name is not known, or one cannot be built.
+pub(crate) fn build(names: &[String], root: &Path, target: &Path) -> anyhow::Result<Vec<Language>> {
+    names
+        .iter()
+        .map(|name| {
+            let known = KNOWN.iter().find(|known| known.name == *name);
+            let known =
+                known.with_context(|| format!("no application in {name:?}; there are {KNOWN_NAMES}"))?;
+            let command =
+                (known.build)(root, target).with_context(|| format!("building the {name} application"))?;
+            let version = version(&command)?;
+            Ok(Language {
+                name: known.name,
+                command,
+                version,
+                broken: known.broken,
+                deadline: known.deadline,
+            })
+        })
+        .collect()
+}
+
+const KNOWN_NAMES: &str = "go and rust";
+
+fn version(command: &[String]) -> anyhow::Result<String> {
+    let words: Vec<&str> = command.iter().map(String::as_str).chain(["version"]).collect();
+    let said: Value = serde_json::from_str(&shell::run(&words)?)?;
+    let word = |key: &str| said[key].as_str().unwrap_or("?").to_owned();
+    Ok(format!("{}, {}", word("library"), word("runtime")))
+}
+
+fn build_go(root: &Path, target: &Path) -> anyhow::Result<Vec<String>> {
+    let out = target.join("lab-apps/go-app");
+    let mut command = Command::new("go");
+    command.current_dir(root.join("lab/apps/go")).args(["build", "-o"]).arg(&out).arg(".");
+    finish(command)?;
+    Ok(vec![out.display().to_string()])
+}
+
+fn build_rust(root: &Path, target: &Path) -> anyhow::Result<Vec<String>> {
+    cargo_build(root, "hopline-lab-app")?;
+    Ok(vec![target.join("release/hopline-lab-app").display().to_string()])
+}
+
+/// Builds a package of the workspace in release mode.
+///
+/// # Errors
+///
+/// When cargo fails.
+pub(crate) fn cargo_build(root: &Path, package: &str) -> anyhow::Result<()> {
+    let mut command = Command::new("cargo");
+    command.current_dir(root).args(["build", "--quiet", "--locked", "--release", "--package", package]);
+    finish(command)
+}
+
+/// The folder that cargo builds into.
+pub(crate) fn target_folder(root: &Path) -> PathBuf {
+    std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), |folder| root.join(folder))
+}
+
+fn finish(mut command: Command) -> anyhow::Result<()> {
+    let status = command.status().with_context(|| format!("cannot start {command:?}"))?;
+    if !status.success() {
+        bail!("{command:?}: {status}");
+    }
+    Ok(())
+}

@@ -1,0 +1,251 @@
+//! Faults as typed values. [`apply`] puts one into a world and gives back how to undo it; an [`Applied`] that is dropped
+//! undoes itself, so nothing outlives a scenario that fails. What a crash leaves goes with its namespaces.
+
+use std::fmt;
+use std::str::FromStr;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use anyhow::{Context as _, bail};
+use rustix::process::Signal;
+
+use crate::cgroup::Quota;
+use crate::hosts::Net;
+use crate::process::Process;
+use crate::shell;
+
+/// What can be done to a world. The text form is that of plans: see `Display`.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum Fault {
+    /// Every IP packet between two hosts is dropped in the switch. ARP still works, as with a router on the way.
+    Drop { from: String, to: String, both: bool },
+    /// Each packet between two hosts is dropped with this chance, both ways.
+    Loss { from: String, to: String, percent: u8 },
+    /// Both directions of a host are limited, with a queue in the network that holds `queue_kib`.
+    Limit { host: String, kib_per_s: u32, queue_kib: u32 },
+    /// Connections between two hosts are reset at both ends (`ss -K`).
+    Cut { from: String, to: String },
+    /// A process is stopped (SIGSTOP) until the fault is undone.
+    Freeze { process: String },
+    /// A process gets a share of one CPU, by its control group.
+    Starve { process: String, percent: u32 },
+    /// A process may open no more descriptors than this (`prlimit`).
+    Descriptors { process: String, count: u32 },
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Drop { from, to, both: true } => write!(f, "drop {from} <-> {to}"),
+            Self::Drop { from, to, both: false } => write!(f, "drop {from} -> {to}"),
+            Self::Loss { from, to, percent } => write!(f, "loss {percent}% {from} <-> {to}"),
+            Self::Limit { host, kib_per_s, queue_kib } => {
+                write!(f, "limit {kib_per_s} KiB/s queue {queue_kib} KiB {host}")
+            }
+            Self::Cut { from, to } => write!(f, "cut {from} <-> {to}"),
+            Self::Freeze { process } => write!(f, "freeze {process}"),
+            Self::Starve { process, percent } => write!(f, "starve {percent}% {process}"),
+            Self::Descriptors { process, count } => write!(f, "descriptors {count} {process}"),
+        }
+    }
+}
+
+impl FromStr for Fault {
+    type Err = anyhow::Error;
+
+    fn from_str(text: &str) -> anyhow::Result<Self> {
+        let words: Vec<&str> = text.split_whitespace().collect();
+        let own = |word: &str| word.to_owned();
+        let percent = |word: &str| -> anyhow::Result<u8> {
+            let number =
+                word.strip_suffix('%').with_context(|| format!("{word:?}: a percentage ends with %"))?;
+            number.parse::<u8>().ok().filter(|&number| number <= 100).context("0% to 100%")
+        };
+        Ok(match words[..] {
+            ["drop", from, "<->", to] => Self::Drop { from: own(from), to: own(to), both: true },
+            ["drop", from, "->", to] => Self::Drop { from: own(from), to: own(to), both: false },
+            ["loss", share, from, "<->", to] => {
+                Self::Loss { from: own(from), to: own(to), percent: percent(share)? }
+            }
+            ["limit", rate, "KiB/s", "queue", queue, "KiB", host] => {
+                Self::Limit { host: own(host), kib_per_s: rate.parse()?, queue_kib: queue.parse()? }
+            }
+            ["cut", from, "<->", to] => Self::Cut { from: own(from), to: own(to) },
+            ["freeze", process] => Self::Freeze { process: own(process) },
+            ["starve", share, process] => {
+                Self::Starve { process: own(process), percent: percent(share)?.into() }
+            }
+            ["descriptors", count, process] => {
+                Self::Descriptors { process: own(process), count: count.parse()? }
+            }
+            _ => bail!("no such fault: {text:?}"),
+        })
+    }
+}
+
+/// A fault in force. Dropping it undoes it.
+#[derive(Debug)]
+pub(crate) struct Applied {
+    undo: Option<Undo>,
+    /// Just before it was put in force.
+    pub(crate) at_ms: f64,
+}
+
+#[derive(Debug)]
+enum Undo {
+    Nothing,
+    Commands(Vec<Vec<String>>),
+    Resume(i32),
+    Quota(Quota),
+}
+
+impl Applied {
+    /// Undoes it and gives the time at which that was done.
+    ///
+    /// # Errors
+    ///
+    /// When it could not be undone.
+    pub(crate) fn heal(mut self) -> anyhow::Result<f64> {
+        self.undo.take().map_or(Ok(()), undo)?;
+        Ok(shell::now_ms())
+    }
+}
+
+impl Drop for Applied {
+    fn drop(&mut self) {
+        // The hosts may be gone already, and with them the fault.
+        let _ = self.undo.take().map_or(Ok(()), undo);
+    }
+}
+
+fn undo(undo: Undo) -> anyhow::Result<()> {
+    match undo {
+        Undo::Nothing => Ok(()),
+        Undo::Commands(commands) => commands.iter().try_for_each(|words| {
+            let words: Vec<&str> = words.iter().map(String::as_str).collect();
+            shell::run(&words).map(drop)
+        }),
+        Undo::Resume(pid) => {
+            let pid = rustix::process::Pid::from_raw(pid).context("a process id")?;
+            Ok(rustix::process::kill_process(pid, Signal::CONT)?)
+        }
+        Undo::Quota(quota) => quota.lift(),
+    }
+}
+
+/// Puts a fault in force. `process` finds a process of the world by its name.
+///
+/// # Errors
+///
+/// When a command fails, or there is no such process.
+pub(crate) fn apply<'a>(
+    fault: &Fault,
+    net: &Net,
+    process: impl Fn(&str) -> anyhow::Result<&'a Process>,
+) -> anyhow::Result<Applied> {
+    let at_ms = shell::now_ms();
+    let undo = match fault {
+        Fault::Drop { from, to, both } => filter(net, from, to, *both, "drop")?,
+        Fault::Loss { from, to, percent } => {
+            filter(net, from, to, true, &format!("numgen random mod 100 < {percent} drop"))?
+        }
+        Fault::Limit { host, kib_per_s, queue_kib } => limit(net, host, *kib_per_s, *queue_kib)?,
+        Fault::Cut { from, to } => {
+            let far = net.address(to);
+            shell::run(&["ip", "netns", "exec", &net.namespace(from), "ss", "-K", "dst", &far])?;
+            Undo::Nothing
+        }
+        Fault::Freeze { process: name } => {
+            let process = process(name)?;
+            process.signal(Signal::STOP)?;
+            Undo::Resume(i32::try_from(process.id())?)
+        }
+        Fault::Starve { process: name, percent } => Undo::Quota(Quota::put(process(name)?.id(), *percent)?),
+        Fault::Descriptors { process: name, count } => {
+            let pid = process(name)?.id().to_string();
+            let before = limit_of(&pid)?;
+            shell::run(&["prlimit", "--pid", &pid, &format!("--nofile={count}")])?;
+            Undo::Commands(vec![vec!["prlimit".into(), "--pid".into(), pid, format!("--nofile={before}")]])
+        }
+    };
+    Ok(Applied { undo: Some(undo), at_ms })
+}
+
+fn limit_of(pid: &str) -> anyhow::Result<String> {
+    let text =
+        shell::run(&["prlimit", "--pid", pid, "--nofile", "--raw", "--noheadings", "-o", "SOFT,HARD"])?;
+    let words: Vec<&str> = text.split_whitespace().collect();
+    let [soft, hard] = words[..] else { bail!("prlimit says {text:?}") };
+    Ok(format!("{soft}:{hard}"))
+}
+
+/// A table of its own for each fault, so that undoing one leaves the others.
+fn filter(net: &Net, from: &str, to: &str, both: bool, verdict: &str) -> anyhow::Result<Undo> {
+    static NUMBER: AtomicUsize = AtomicUsize::new(0);
+    let table = format!("fault{}", NUMBER.fetch_add(1, Ordering::Relaxed));
+    let way = |from: &str, to: &str| {
+        format!("iifname \"s-{from}\" oifname \"s-{to}\" ether type {{ ip, ip6 }} {verdict}\n")
+    };
+    let mut rules = way(from, to);
+    if both {
+        rules += &way(to, from);
+    }
+    let script = format!(
+        "table bridge {table} {{ chain forward {{ type filter hook forward priority 0; policy accept;\n{rules}}}\n}}\n"
+    );
+    let switch = net.switch();
+    shell::run_with(&["ip", "netns", "exec", &switch, "nft", "-f", "-"], &script)?;
+    let words = ["ip", "netns", "exec", &switch, "nft", "delete", "table", "bridge", &table];
+    Ok(Undo::Commands(vec![words.iter().map(|&word| word.to_owned()).collect()]))
+}
+
+fn limit(net: &Net, host: &str, kib_per_s: u32, queue_kib: u32) -> anyhow::Result<Undo> {
+    let switch = net.switch();
+    let bits = format!("{}bit", u64::from(kib_per_s) * 1024 * 8);
+    let bytes = (u64::from(queue_kib) * 1024).to_string();
+    let mut back = Vec::new();
+    for port in [format!("p-{host}"), format!("u-{host}")] {
+        let add = ["tc", "-n", &switch, "qdisc", "add", "dev", &port, "root", "tbf", "rate", &bits];
+        shell::run(&[&add[..], &["burst", "4096", "limit", &bytes]].concat())?;
+        let del = ["tc", "-n", &switch, "qdisc", "del", "dev", &port, "root"];
+        back.push(del.iter().map(|&word| word.to_owned()).collect());
+    }
+    Ok(Undo::Commands(back))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_text_of_a_fault_reads_back() {
+        let texts = [
+            "drop web <-> relay",
+            "drop relay -> db",
+            "loss 30% web <-> relay",
+            "limit 32 KiB/s queue 256 KiB web",
+            "cut web <-> relay",
+            "freeze relay",
+            "starve 5% agent",
+            "descriptors 64 sidecar",
+        ];
+        for text in texts {
+            assert_eq!(text.parse::<Fault>().unwrap().to_string(), text);
+        }
+    }
+
+    #[test]
+    fn what_is_no_fault_is_refused() {
+        let texts = [
+            "",
+            "drop",
+            "drop web relay",
+            "loss 30 web <-> relay",
+            "loss 101% a <-> b",
+            "freeze",
+            "melt relay",
+        ];
+        for text in texts {
+            assert!(text.parse::<Fault>().is_err(), "{text:?}");
+        }
+    }
+}

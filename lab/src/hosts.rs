@@ -1,0 +1,160 @@
+//! Hosts of their own: network namespaces, joined by a switch in a further namespace.
+//!
+//! ```text
+//! host "web"            the switch's namespace                       host "relay"
+//!  eth0 ------ p-web = b-web = u-web ------ s-web = sw = s-relay ... eth0
+//! ```
+//!
+//! Each host has a small bridge of its own in the switch, so that both of its directions leave by a port whose queue can
+//! be shaped, away from the host: a queue on the host itself would push back on its TCP. Everything hangs on
+//! namespaces, so to delete them is to clean up.
+
+use std::fmt::Write as _;
+use std::fs;
+
+use anyhow::Context as _;
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::shell;
+
+/// What all namespaces of the lab begin with; the lab's process id follows.
+const PREFIX: &str = "hl";
+
+/// One set of hosts. Dropping it ends every process in them and removes them.
+#[derive(Debug)]
+pub(crate) struct Net {
+    prefix: String,
+    hosts: Vec<String>,
+}
+
+impl Net {
+    /// Builds a switch and these hosts; the first has the address 10.64.0.1, the second 10.64.0.2, and so on.
+    ///
+    /// # Errors
+    ///
+    /// When a command fails, as without root.
+    pub(crate) fn build(number: usize, hosts: &[&str]) -> anyhow::Result<Self> {
+        let prefix = format!("{PREFIX}{}w{number}", std::process::id());
+        let net = Self { prefix, hosts: hosts.iter().map(|&host| host.to_owned()).collect() };
+        let switch = net.switch();
+        let mut namespaces = format!("netns add {switch}\n");
+        let mut links = String::from("link add sw type bridge mcast_snooping 0\nlink set sw up\n");
+        for host in hosts {
+            let far = net.namespace(host);
+            writeln!(namespaces, "netns add {far}")?;
+            writeln!(links, "link add b-{host} type bridge mcast_snooping 0")?;
+            writeln!(links, "link add p-{host} type veth peer name eth0 netns {far}")?;
+            writeln!(links, "link add u-{host} type veth peer name s-{host}")?;
+            writeln!(links, "link set p-{host} master b-{host}\nlink set u-{host} master b-{host}")?;
+            writeln!(links, "link set s-{host} master sw")?;
+            for port in ["b", "p", "u", "s"] {
+                // One packet is one packet: loss and queues would else meet bundles of up to 64 KiB.
+                writeln!(links, "link set {port}-{host} gso_max_segs 1 up")?;
+            }
+        }
+        shell::run_with(&["ip", "-batch", "-"], &namespaces)?;
+        shell::run_with(&["ip", "-n", &switch, "-batch", "-"], &links).context("the switch")?;
+        for host in hosts {
+            let far = net.namespace(host);
+            let own = format!(
+                "link set lo up\naddr add {}/24 dev eth0\nlink set eth0 gso_max_segs 1 up\n",
+                net.address(host)
+            );
+            shell::run_with(&["ip", "-n", &far, "-batch", "-"], &own).with_context(|| host.to_string())?;
+        }
+        Ok(net)
+    }
+
+    /// The namespace of a host.
+    pub(crate) fn namespace(&self, host: &str) -> String {
+        format!("{}-{host}", self.prefix)
+    }
+
+    /// The namespace of the switch.
+    pub(crate) fn switch(&self) -> String {
+        format!("{}-switch", self.prefix)
+    }
+
+    /// The host's address.
+    pub(crate) fn address(&self, host: &str) -> String {
+        let index = self.hosts.iter().position(|other| other == host).unwrap_or(self.hosts.len());
+        format!("10.64.0.{}", index + 1)
+    }
+
+    /// The words that run a program on a host; they end with the parent's thread that used them.
+    pub(crate) fn enter(&self, host: &str) -> Vec<String> {
+        let words = ["setpriv", "--pdeathsig", "KILL", "ip", "netns", "exec"];
+        words.iter().map(|&word| word.to_owned()).chain([self.namespace(host)]).collect()
+    }
+}
+
+impl Drop for Net {
+    fn drop(&mut self) {
+        remove(&self.prefix);
+    }
+}
+
+/// Removes what labs have left whose process is gone.
+pub(crate) fn sweep() {
+    for namespace in list() {
+        if let Some(pid) = owner(&namespace)
+            && !lives(pid)
+        {
+            remove_one(&namespace);
+        }
+    }
+}
+
+/// Removes all that the lab with this process id has made.
+pub(crate) fn remove_all_of(pid: u32) {
+    for namespace in list().iter().filter(|namespace| owner(namespace) == Some(pid)) {
+        remove_one(namespace);
+    }
+}
+
+fn remove(prefix: &str) {
+    let start = format!("{prefix}-");
+    for namespace in list().iter().filter(|namespace| namespace.starts_with(&start)) {
+        remove_one(namespace);
+    }
+}
+
+fn remove_one(namespace: &str) {
+    // A namespace without processes, or one that is gone already, is as good.
+    let pids = shell::run(&["ip", "netns", "pids", namespace]).unwrap_or_default();
+    for pid in pids.split_whitespace().filter_map(|word| word.parse().ok()).filter_map(Pid::from_raw) {
+        let _ = kill_process(pid, Signal::KILL);
+    }
+    let _ = shell::run(&["ip", "netns", "del", namespace]);
+}
+
+fn list() -> Vec<String> {
+    let Ok(entries) = fs::read_dir("/run/netns") else { return Vec::new() };
+    entries.flatten().filter_map(|entry| entry.file_name().into_string().ok()).collect()
+}
+
+/// The process id in the name of a namespace of the lab.
+fn owner(namespace: &str) -> Option<u32> {
+    let rest = namespace.strip_prefix(PREFIX)?;
+    let (pid, rest) = rest.split_once('w')?;
+    rest.starts_with(|c: char| c.is_ascii_digit()).then_some(())?;
+    pid.parse().ok()
+}
+
+/// Whether this process is a running lab.
+fn lives(pid: u32) -> bool {
+    fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|name| name.trim() == "hopline-lab")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_names_of_labs_have_an_owner() {
+        assert_eq!(owner("hl123w4-web"), Some(123));
+        assert_eq!(owner("hl123w40-switch"), Some(123));
+        let foreign = ["web", "hl", "hlw1-web", "hl12", "hl12wide", "hlxw1-a", "xhl1w1-a"];
+        assert!(foreign.iter().all(|name| owner(name).is_none()));
+    }
+}

@@ -1,0 +1,201 @@
+//! The lab. `cargo xtask lab` builds it and runs it; [`README.md`](../README.md) says how it works.
+
+mod actor;
+mod app;
+mod apps;
+mod capture;
+mod cgroup;
+mod fault;
+mod hosts;
+mod janitor;
+mod needs;
+mod process;
+mod result;
+mod runner;
+mod scenario;
+mod seeded;
+mod shell;
+mod status;
+mod verdict;
+mod world;
+
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::{Context as _, bail};
+use clap::Parser;
+
+use crate::janitor::Janitor;
+use crate::result::{Bound, Run};
+use crate::scenario::Scenario;
+use crate::world::Programs;
+
+/// Measures Hopline's promises on hosts of network namespaces, with real gRPC applications and real faults.
+#[derive(Debug, Parser)]
+#[command(name = "cargo xtask lab", max_term_width = 100)]
+struct Arguments {
+    /// Lists the scenarios and runs none.
+    #[arg(long)]
+    list: bool,
+    /// Runs scenarios whose name begins with this; may be repeated.
+    #[arg(long, value_name = "NAME")]
+    only: Vec<String>,
+    /// Runs the short subset, once each.
+    #[arg(long)]
+    smoke: bool,
+    /// Runs everything.
+    #[arg(long)]
+    all: bool,
+    /// The languages of the applications [default: all]
+    #[arg(long = "impl", value_name = "LANGUAGE,...", value_delimiter = ',')]
+    languages: Vec<String>,
+    /// How often, instead of each scenario's own number.
+    #[arg(long, value_name = "N")]
+    runs: Option<u32>,
+    /// What random moments and plans follow from.
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// How many runs that only wait go on at once.
+    #[arg(long, value_name = "N", default_value_t = 12)]
+    side_by_side: usize,
+    /// The `hopline` binary to run; without it cargo builds one.
+    #[arg(long, value_name = "FILE")]
+    hopline: Option<PathBuf>,
+}
+
+fn main() -> ExitCode {
+    let Err(error) = lab() else { return ExitCode::SUCCESS };
+    // Without the backtrace that `main` itself would print: the error says what it is.
+    let _ = writeln!(std::io::stderr(), "error: {error:#}");
+    ExitCode::FAILURE
+}
+
+fn lab() -> anyhow::Result<()> {
+    let words: Vec<String> = std::env::args().collect();
+    if let [_, word, lab] = &words[..]
+        && word == "janitor"
+    {
+        janitor::run(lab.parse().context("the lab's process id")?);
+        return Ok(());
+    }
+    if words.get(1).is_some_and(|word| word == "actor") {
+        return actor::run();
+    }
+    let arguments = Arguments::parse();
+    if arguments.list {
+        return list();
+    }
+    let languages = match &arguments.languages[..] {
+        [] => apps::names().iter().map(|&name| name.to_owned()).collect(),
+        some => some.to_vec(),
+    };
+    let scenarios = chosen(&arguments)?;
+    needs::check(&languages)?;
+    let root = root();
+    let target = apps::target_folder(&root);
+    let hopline = match &arguments.hopline {
+        Some(file) => file.canonicalize().with_context(|| format!("{}", file.display()))?,
+        None => {
+            apps::cargo_build(&root, "hopline-cli")?;
+            target.join("release/hopline")
+        }
+    };
+    let programs = Programs { hopline, apps: apps::build(&languages, &root, &target)? };
+    hosts::sweep();
+    let _janitor = Janitor::start()?;
+    let work = runner::Work {
+        scenarios: &scenarios,
+        programs: &programs,
+        runs: arguments.runs.or(arguments.smoke.then_some(1)),
+        seed: arguments.seed,
+        side_by_side: arguments.side_by_side,
+        folder: std::env::temp_dir().join(format!("hopline-lab-{}", std::process::id())),
+    };
+    for language in &programs.apps {
+        say(&format!("{}: {}", language.name, language.version))?;
+    }
+    say(&format!("{} scenarios, about {} s", scenarios.len(), runner::estimate(&work)))?;
+    let runs = runner::run(&work);
+    judge(&scenarios, &programs, &runs)
+}
+
+/// Prints what was promised and measured.
+///
+/// # Errors
+///
+/// When a run has no measurement, or a promise does not hold that is not known to be open.
+fn judge(scenarios: &[Scenario], programs: &Programs, runs: &[Run]) -> anyhow::Result<()> {
+    let mut faults = Vec::new();
+    for cell in verdict::cells(scenarios, &programs.apps, runs) {
+        let open = cell.scenario.open.is_some();
+        let verdict = match cell.holds {
+            None => "",
+            Some(true) => "holds",
+            Some(false) if open => "open",
+            Some(false) => "BROKEN",
+        };
+        let what = format!("{} {} {} {}", cell.scenario.name, cell.app, cell.way, cell.figure.id);
+        let mut line = format!("{what:48} {verdict:6} {} {}", cell.text(), cell.figure.unit);
+        if cell.way != "direct" && cell.figure.bound != Bound::None {
+            line += &format!("   promised {}", cell.figure.bound);
+        }
+        if !cell.figure.article.is_empty() {
+            line += &format!("   article {}", cell.figure.article);
+        }
+        say(&format!("{line}   ({})", cell.figure.what))?;
+        if cell.holds == Some(false) && !open {
+            faults.push(what);
+        }
+    }
+    for run in runs.iter().filter(|run| run.error.is_some()) {
+        faults.push(format!("{} {} {} #{} has no measurement", run.scenario, run.app, run.way, run.run));
+    }
+    if !faults.is_empty() {
+        bail!("not as promised:\n  {}", faults.join("\n  "));
+    }
+    Ok(())
+}
+
+fn chosen(arguments: &Arguments) -> anyhow::Result<Vec<Scenario>> {
+    let all = scenario::all();
+    if arguments.all {
+        return Ok(all);
+    }
+    if arguments.smoke {
+        return Ok(all.into_iter().filter(|scenario| scenario.smoke).collect());
+    }
+    if arguments.only.is_empty() {
+        bail!("say what to run: --list, --only NAME, --smoke or --all");
+    }
+    for name in &arguments.only {
+        if !all.iter().any(|scenario| scenario.name.starts_with(name.as_str())) {
+            bail!("no scenario begins with {name:?}; --list names them");
+        }
+    }
+    let wanted =
+        |scenario: &Scenario| arguments.only.iter().any(|name| scenario.name.starts_with(name.as_str()));
+    Ok(all.into_iter().filter(wanted).collect())
+}
+
+fn list() -> anyhow::Result<()> {
+    for scenario in scenario::all() {
+        let smoke = if scenario.smoke { ", smoke" } else { "" };
+        let open = scenario.open.map(|why| format!(", open: {why}")).unwrap_or_default();
+        say(&format!(
+            "{:24} {:4} {} runs of {} s{smoke}{open}\n    {}",
+            scenario.name, scenario.promise, scenario.runs, scenario.seconds, scenario.what
+        ))?;
+    }
+    Ok(())
+}
+
+fn say(line: &str) -> anyhow::Result<()> {
+    Ok(writeln!(std::io::stdout(), "{line}")?)
+}
+
+/// The workspace's folder.
+fn root() -> PathBuf {
+    let own = Path::new(env!("CARGO_MANIFEST_DIR"));
+    own.parent().unwrap_or(own).to_path_buf()
+}

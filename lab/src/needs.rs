@@ -1,0 +1,54 @@
+//! What the lab needs of the machine. What is missing is an error with its remedy.
+
+use std::path::Path;
+
+use anyhow::bail;
+
+/// A program and the Debian package that has it.
+const PROGRAMS: [(&str, &str); 7] = [
+    ("ip", "iproute2"),
+    ("tc", "iproute2"),
+    ("ss", "iproute2"),
+    ("nft", "nftables"),
+    ("setpriv", "util-linux"),
+    ("prlimit", "util-linux"),
+    ("tcpdump", "tcpdump"),
+];
+
+/// Checks the machine.
+///
+/// # Errors
+///
+/// Lists everything that is missing, and how to get it.
+pub(crate) fn check(languages: &[String]) -> anyhow::Result<()> {
+    let mut missing = Vec::new();
+    if !rustix::process::geteuid().is_root() {
+        missing.push("root: network namespaces need it; run as root, or with sudo -E".to_owned());
+    }
+    for (program, package) in PROGRAMS {
+        if !found(program) {
+            missing.push(format!("{program}: apt-get install {package}"));
+        }
+    }
+    for language in languages {
+        let (program, remedy) = match language.as_str() {
+            "go" => ("go", "Go 1.26 or later from https://go.dev/dl, in PATH"),
+            _ => continue,
+        };
+        if !found(program) {
+            missing.push(format!("{program}: {remedy}"));
+        }
+    }
+    if !missing.is_empty() {
+        bail!(
+            "the lab cannot run here; lab/setup installs all on Debian. Missing:\n  {}",
+            missing.join("\n  ")
+        );
+    }
+    Ok(())
+}
+
+fn found(program: &str) -> bool {
+    let path = std::env::var("PATH").unwrap_or_default();
+    path.split(':').chain(["/usr/sbin", "/sbin"]).any(|folder| Path::new(folder).join(program).is_file())
+}

@@ -1,0 +1,151 @@
+//! The scenarios by name: what each promises, and how it is run.
+
+mod calls;
+mod paths;
+mod processes;
+mod relay;
+mod streams;
+mod writing;
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use anyhow::Context as _;
+use rand::SeedableRng as _;
+use rand_chacha::ChaCha8Rng;
+
+use crate::apps::Language;
+use crate::result::{Bound, Value};
+use crate::world::{Options, Programs, Way, World};
+
+/// One thing that a scenario measures.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Figure {
+    pub(crate) id: &'static str,
+    pub(crate) what: &'static str,
+    pub(crate) unit: &'static str,
+    /// The article's figure, in its words; empty when it has none.
+    pub(crate) article: &'static str,
+    pub(crate) bound: Bound,
+}
+
+/// Whether runs disturb each other.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Pace {
+    /// It mostly waits, for seconds: many side by side.
+    Waits,
+    /// It measures milliseconds, or fills the CPU: alone on the machine.
+    Alone,
+}
+
+/// A scenario. Its text is what the report says.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Scenario {
+    pub(crate) name: &'static str,
+    pub(crate) promise: &'static str,
+    pub(crate) what: &'static str,
+    pub(crate) figures: &'static [Figure],
+    pub(crate) ways: &'static [Way],
+    /// Whether it is run with each language, or speaks no gRPC.
+    pub(crate) speaks_grpc: bool,
+    pub(crate) pace: Pace,
+    pub(crate) runs: u32,
+    /// About how long one run takes.
+    pub(crate) seconds: u32,
+    /// Part of the short subset of CI.
+    pub(crate) smoke: bool,
+    /// Why it is known not to hold yet; such a run is shown and fails nothing.
+    pub(crate) open: Option<&'static str>,
+    pub(crate) run: fn(&mut Case<'_>) -> anyhow::Result<()>,
+}
+
+/// All scenarios, in the report's order.
+pub(crate) fn all() -> Vec<Scenario> {
+    [calls::SCENARIOS, paths::SCENARIOS, relay::SCENARIOS, processes::SCENARIOS, writing::SCENARIOS].concat()
+}
+
+/// One run of a scenario: with whom, which way, and what came out.
+#[derive(Debug)]
+pub(crate) struct Case<'a> {
+    /// None where no gRPC is spoken.
+    pub(crate) language: Option<&'a Language>,
+    pub(crate) way: Way,
+    pub(crate) run: u32,
+    pub(crate) seed: u64,
+    pub(crate) programs: &'a Programs,
+    pub(crate) folder: PathBuf,
+    pub(crate) values: BTreeMap<String, Value>,
+}
+
+impl Case<'_> {
+    /// A world with the defaults of the product, for this case's way.
+    ///
+    /// # Errors
+    ///
+    /// As [`World::build`].
+    pub(crate) fn world(&self) -> anyhow::Result<World> {
+        self.world_with(Options::plain(self.way))
+    }
+
+    /// A world with these options.
+    ///
+    /// # Errors
+    ///
+    /// As [`World::build`].
+    pub(crate) fn world_with(&self, options: Options) -> anyhow::Result<World> {
+        static NUMBER: AtomicUsize = AtomicUsize::new(0);
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        World::build(number, &self.folder, self.programs, options)
+    }
+
+    /// The language of this case.
+    ///
+    /// # Errors
+    ///
+    /// When the scenario speaks no gRPC.
+    pub(crate) fn language(&self) -> anyhow::Result<Language> {
+        self.language.cloned().context("this scenario has no language")
+    }
+
+    /// The random numbers of this run.
+    pub(crate) fn random(&self) -> ChaCha8Rng {
+        ChaCha8Rng::seed_from_u64(self.seed.wrapping_mul(1_000).wrapping_add(self.run.into()))
+    }
+
+    /// Records a number.
+    pub(crate) fn number(&mut self, id: &str, number: f64) {
+        self.values.insert(id.to_owned(), Value::Number(number));
+    }
+
+    /// Records a word.
+    pub(crate) fn word(&mut self, id: &str, word: impl Into<String>) {
+        self.values.insert(id.to_owned(), Value::Word(word.into()));
+    }
+
+    /// Records that something had not happened after so many units.
+    pub(crate) fn not_within(&mut self, id: &str, not_within: f64) {
+        self.values.insert(id.to_owned(), Value::NotWithin { not_within });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_unique_and_figures_too() {
+        let mut names = Vec::new();
+        for scenario in all() {
+            assert!(!names.contains(&scenario.name), "{}", scenario.name);
+            names.push(scenario.name);
+            let mut ids: Vec<&str> = scenario.figures.iter().map(|figure| figure.id).collect();
+            ids.sort_unstable();
+            let count = ids.len();
+            ids.dedup();
+            assert_eq!(ids.len(), count, "{}", scenario.name);
+            assert!(!scenario.ways.is_empty() && scenario.runs > 0, "{}", scenario.name);
+        }
+        assert!(!names.is_empty());
+    }
+}

@@ -1,0 +1,405 @@
+//! A world: hosts, the chain of relay, agent and sidecar on them (or no chain), and applications.
+//!
+//! | host | chain | direct |
+//! |---|---|---|
+//! | `web` | client, sidecar | client |
+//! | `relay` | relay | |
+//! | `db` | agent, and the server unless it is on `far` | the server |
+//! | `far` | the server behind a `forward:` | |
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::Context as _;
+use rustix::process::Signal;
+
+use crate::app::App;
+use crate::apps::Language;
+use crate::fault::{self, Applied, Fault};
+use crate::hosts::Net;
+use crate::process::{Process, Start};
+use crate::{shell, status};
+
+/// For a process to be there, on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// The port of the gRPC server; the raw server has the next one.
+const SERVER_PORT: u16 = 50_051;
+const RAW_PORT: u16 = SERVER_PORT + 1;
+
+/// How an application reaches its server.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Way {
+    /// Through nothing: the reference.
+    Direct,
+    /// Through sidecar, relay and agent, the application on a unix socket.
+    Unix,
+    /// The same with the application on a TCP mapping.
+    Tcp,
+}
+
+impl Way {
+    /// The word for results and pages.
+    pub(crate) fn word(self) -> &'static str {
+        match self {
+            Self::Direct => "direct",
+            Self::Unix => "unix",
+            Self::Tcp => "tcp",
+        }
+    }
+}
+
+/// What a world is made of.
+#[derive(Debug, Clone)]
+pub(crate) struct Options {
+    pub(crate) way: Way,
+    /// The server's host: `db`, or `far` for a forward.
+    pub(crate) server: &'static str,
+    /// `keepalive:` of sidecar and agent.
+    pub(crate) sidecar_keepalive: &'static str,
+    pub(crate) agent_keepalive: &'static str,
+    /// Whether the server permits client keepalive.
+    pub(crate) permit: bool,
+}
+
+impl Options {
+    /// A plain world with the defaults of the product.
+    pub(crate) fn plain(way: Way) -> Self {
+        Self { way, server: "db", sidecar_keepalive: "default", agent_keepalive: "default", permit: false }
+    }
+}
+
+/// Where programs are.
+#[derive(Debug, Clone)]
+pub(crate) struct Programs {
+    pub(crate) hopline: PathBuf,
+    pub(crate) apps: Vec<Language>,
+}
+
+/// Hosts with everything on them. Dropping it ends and removes all.
+#[derive(Debug)]
+pub(crate) struct World {
+    // Before `net`: processes end before their hosts go.
+    processes: Vec<Process>,
+    apps: Vec<App>,
+    pub(crate) net: Net,
+    folder: PathBuf,
+    hopline: PathBuf,
+    options: Options,
+}
+
+impl World {
+    /// Builds the hosts and starts the chain on them, ready for calls.
+    ///
+    /// # Errors
+    ///
+    /// When anything of it does not come up.
+    pub(crate) fn build(
+        number: usize,
+        folder: &Path,
+        programs: &Programs,
+        options: Options,
+    ) -> anyhow::Result<Self> {
+        let mut hosts = vec!["web", "relay", "db"];
+        if options.server == "far" {
+            hosts.push("far");
+        }
+        fs::create_dir_all(folder)?;
+        let net = Net::build(number, &hosts)?;
+        let hopline = programs.hopline.clone();
+        let mut world = Self {
+            processes: Vec::new(),
+            apps: Vec::new(),
+            net,
+            folder: folder.to_path_buf(),
+            hopline,
+            options,
+        };
+        if world.options.way != Way::Direct {
+            world.start_relay()?;
+            world.join("agent", "db", "--publish")?;
+            world.join("sidecar", "web", "--dial")?;
+            world.write_files()?;
+            world.start_edge("agent")?;
+            world.start_edge("sidecar")?;
+            for edge in ["agent", "sidecar"] {
+                let socket = world.status_socket(edge);
+                shell::until(&format!("{edge} ready"), PATIENCE, || status::ready(&socket).then_some(()))
+                    .with_context(|| world.last_words(edge))?;
+            }
+        }
+        Ok(world)
+    }
+
+    /// Starts the relay, as at first.
+    ///
+    /// # Errors
+    ///
+    /// When it does not come up.
+    pub(crate) fn start_relay(&mut self) -> anyhow::Result<()> {
+        let state = self.path("relay");
+        let admin = format!("unix:{}", self.status_socket("relay").display());
+        let listen = format!("{}:7443", self.net.address("relay"));
+        let words = ["relay", "--name", "relay", "--listen", &listen, "--state", &state, "--admin", &admin];
+        self.start("relay", "relay", &words)?;
+        let socket = self.status_socket("relay");
+        shell::until("the relay", PATIENCE, || status::ready(&socket).then_some(()))
+            .with_context(|| self.last_words("relay"))
+    }
+
+    /// Starts an edge, `agent` or `sidecar`, as at first.
+    ///
+    /// # Errors
+    ///
+    /// When it cannot be started.
+    pub(crate) fn start_edge(&mut self, name: &str) -> anyhow::Result<()> {
+        let (file, state) = (self.path(&format!("{name}.yaml")), self.path(name));
+        let host = if name == "agent" { "db" } else { "web" };
+        self.start(host, name, &["up", "-c", &file, "--state", &state])
+    }
+
+    fn start(&mut self, host: &str, name: &str, words: &[&str]) -> anyhow::Result<()> {
+        self.processes.retain(|process| process.name() != name);
+        let mut all = vec![self.hopline.display().to_string()];
+        all.extend(words.iter().map(|&word| word.to_owned()));
+        let log = ("RUST_LOG".to_owned(), "info".to_owned());
+        let how = Start { environment: vec![log], ..Start::default() };
+        self.processes.push(Process::start(&self.net, host, name, &self.folder, &all, &how)?);
+        Ok(())
+    }
+
+    fn join(&self, name: &str, host: &str, right: &str) -> anyhow::Result<()> {
+        let hopline = self.hopline.display().to_string();
+        let relay = format!("{}:7443", self.net.address("relay"));
+        let state = self.path("relay");
+        let token =
+            shell::run(&[&hopline, "token", "create", "--state", &state, "--relay", &relay, right, "*"])?;
+        let machine = if name == "agent" { "db-1" } else { "web-1" };
+        let namespace = self.net.namespace(host);
+        let own = self.path(name);
+        let join =
+            ["ip", "netns", "exec", &namespace, &hopline, "join", "-", "--state", &own, "--name", machine];
+        shell::run_with(&join, &token).map(drop)
+    }
+
+    fn write_files(&self) -> anyhow::Result<()> {
+        let forward = match self.options.server {
+            "db" => String::new(),
+            host => format!(", forward: \"{}:{SERVER_PORT}\"", self.net.address(host)),
+        };
+        let agent = format!(
+            "status: \"unix:{}\"\nkeepalive: {}\nservices:\n  lab: {{ grpc: {{ tcp: {SERVER_PORT}{forward} }} }}\n  \
+             raw: {{ tcp: {{ tcp: {RAW_PORT} }} }}\n",
+            self.status_socket("agent").display(),
+            self.options.agent_keepalive,
+        );
+        let sidecar = format!(
+            "status: \"unix:{}\"\nkeepalive: {}\nconnect:\n  lab: {{ listen: \"{}\" }}\n  nobody: {{ listen: \
+             \"unix:{}\" }}\n  raw: {{ listen: \"127.0.0.1:7902\" }}\n",
+            self.status_socket("sidecar").display(),
+            self.options.sidecar_keepalive,
+            self.mapping(),
+            self.path("nobody.sock"),
+        );
+        fs::write(self.path("agent.yaml"), agent)?;
+        Ok(fs::write(self.path("sidecar.yaml"), sidecar)?)
+    }
+
+    fn mapping(&self) -> String {
+        match self.options.way {
+            Way::Tcp => "127.0.0.1:7901".to_owned(),
+            Way::Unix | Way::Direct => format!("unix:{}", self.path("lab.sock")),
+        }
+    }
+
+    /// Where a client dials.
+    pub(crate) fn target(&self) -> String {
+        match self.options.way {
+            Way::Direct => format!("{}:{SERVER_PORT}", self.net.address(self.options.server)),
+            Way::Unix | Way::Tcp => self.mapping(),
+        }
+    }
+
+    /// Starts a server on its host and waits until it listens; gives its index.
+    ///
+    /// # Errors
+    ///
+    /// When it does not.
+    pub(crate) fn start_server(&mut self, language: &Language) -> anyhow::Result<usize> {
+        let address = match self.options.way {
+            Way::Direct => format!("{}:{SERVER_PORT}", self.net.address(self.options.server)),
+            _ if self.options.server == "far" => format!("{}:{SERVER_PORT}", self.net.address("far")),
+            Way::Unix | Way::Tcp => format!("127.0.0.1:{SERVER_PORT}"),
+        };
+        let mut words = vec!["server".to_owned(), "--listen".to_owned(), address];
+        if self.options.permit {
+            words.push("--permit-keepalive".to_owned());
+        }
+        let host = self.options.server;
+        let index = self.start_app(host, "server", language, &words)?;
+        self.apps[index].expect("listening", "", PATIENCE)?;
+        Ok(index)
+    }
+
+    /// Starts a client on `web` that dials `target`; gives its index.
+    ///
+    /// # Errors
+    ///
+    /// When it does not come up.
+    pub(crate) fn start_client(
+        &mut self,
+        name: &str,
+        language: &Language,
+        target: &str,
+        flags: &[&str],
+    ) -> anyhow::Result<usize> {
+        let mut words = vec!["client".to_owned(), "--target".to_owned(), target.to_owned()];
+        words.extend(flags.iter().map(|&flag| flag.to_owned()));
+        let index = self.start_app("web", name, language, &words)?;
+        self.apps[index].expect("ready", "", PATIENCE)?;
+        Ok(index)
+    }
+
+    /// Starts a raw TCP actor on a host; gives its index.
+    ///
+    /// # Errors
+    ///
+    /// When it does not come up.
+    pub(crate) fn start_actor(&mut self, host: &str, name: &str) -> anyhow::Result<usize> {
+        let own = std::env::current_exe()?.display().to_string();
+        let actor = Language { command: vec![own, "actor".to_owned()], ..Language::none() };
+        let index = self.start_app(host, name, &actor, &[])?;
+        self.apps[index].expect("ready", "", PATIENCE)?;
+        Ok(index)
+    }
+
+    /// Starts a raw server behind the service `raw`; gives its index.
+    ///
+    /// # Errors
+    ///
+    /// When it does not come up.
+    pub(crate) fn start_raw_server(&mut self) -> anyhow::Result<usize> {
+        let index = self.start_actor("db", "server")?;
+        let address = format!("127.0.0.1:{RAW_PORT}");
+        self.apps[index].say(&serde_json::json!({"op": "listen", "address": address}))?;
+        self.apps[index].expect("listening", "", PATIENCE)?;
+        Ok(index)
+    }
+
+    fn start_app(
+        &mut self,
+        host: &str,
+        name: &str,
+        language: &Language,
+        words: &[String],
+    ) -> anyhow::Result<usize> {
+        let mut all = language.command.clone();
+        all.extend(words.iter().cloned());
+        let how = Start { piped: true, ..Start::default() };
+        let process = Process::start(&self.net, host, name, &self.folder, &all, &how)?;
+        self.apps.push(App::take(process)?);
+        Ok(self.apps.len() - 1)
+    }
+
+    /// An application by its index.
+    pub(crate) fn app(&mut self, index: usize) -> &mut App {
+        &mut self.apps[index]
+    }
+
+    /// A process of the world by its name: `relay`, `agent`, `sidecar`, `server`, or a client's.
+    ///
+    /// # Errors
+    ///
+    /// When there is none.
+    pub(crate) fn process(&self, name: &str) -> anyhow::Result<&Process> {
+        let apps = self.apps.iter().map(App::process);
+        let found = self.processes.iter().chain(apps).find(|process| process.name() == name);
+        found.with_context(|| format!("no process {name}"))
+    }
+
+    /// Puts a fault in force.
+    ///
+    /// # Errors
+    ///
+    /// As [`fault::apply`].
+    pub(crate) fn apply(&self, fault: &Fault) -> anyhow::Result<Applied> {
+        fault::apply(fault, &self.net, |name| self.process(name))
+    }
+
+    /// Drops every packet between two hosts, both ways.
+    ///
+    /// # Errors
+    ///
+    /// As [`fault::apply`].
+    pub(crate) fn cut_path(&self, from: &str, to: &str) -> anyhow::Result<Applied> {
+        self.apply(&Fault::Drop { from: from.to_owned(), to: to.to_owned(), both: true })
+    }
+
+    /// Ends a process of the chain by a signal and waits for its end; gives when the signal was sent.
+    ///
+    /// # Errors
+    ///
+    /// When there is none, or it does not end within 60 s.
+    pub(crate) fn end(&mut self, name: &str, signal: Signal) -> anyhow::Result<f64> {
+        let at_ms = self.signal(name, signal)?;
+        self.wait_end(name)?;
+        Ok(at_ms)
+    }
+
+    /// Waits until a process of the chain has ended.
+    ///
+    /// # Errors
+    ///
+    /// When there is none, or it does not end within 60 s.
+    pub(crate) fn wait_end(&mut self, name: &str) -> anyhow::Result<Option<i32>> {
+        let found = self.processes.iter_mut().find(|process| process.name() == name);
+        found.with_context(|| format!("no process {name}"))?.wait(Duration::from_secs(60))
+    }
+
+    /// Sends a signal to a process.
+    ///
+    /// # Errors
+    ///
+    /// When there is none.
+    pub(crate) fn signal(&self, name: &str, signal: Signal) -> anyhow::Result<f64> {
+        let at_ms = shell::now_ms();
+        self.process(name)?.signal(signal)?;
+        Ok(at_ms)
+    }
+
+    /// `/status` of `relay`, `agent` or `sidecar`.
+    ///
+    /// # Errors
+    ///
+    /// When it does not answer.
+    pub(crate) fn status(&self, name: &str) -> anyhow::Result<serde_json::Value> {
+        status::read(&self.status_socket(name))
+    }
+
+    /// `reason@hop` of the sidecar's mapping; empty without a chain.
+    ///
+    /// # Errors
+    ///
+    /// When the sidecar does not answer.
+    pub(crate) fn reason(&self) -> anyhow::Result<String> {
+        if self.options.way == Way::Direct {
+            return Ok(String::new());
+        }
+        let status = self.status("sidecar")?;
+        Ok(status::reason(status::entry(&status, "mappings", "lab")))
+    }
+
+    /// The socket on which a process of the chain serves its status.
+    pub(crate) fn status_socket(&self, name: &str) -> PathBuf {
+        self.folder.join(format!("{name}.status"))
+    }
+
+    /// A file in the world's folder.
+    pub(crate) fn path(&self, name: &str) -> String {
+        self.folder.join(name).display().to_string()
+    }
+
+    fn last_words(&self, name: &str) -> String {
+        self.process(name).map(Process::last_words).unwrap_or_default()
+    }
+}
