@@ -11,29 +11,22 @@ use crate::shell;
 /// One language's application, built and ready to start.
 #[derive(Debug, Clone)]
 pub(crate) struct Language {
-    /// The word on the command line: `go`, `rust`.
-    pub(crate) name: &'static str,
-    /// The words that start it; `server` or `client` follows.
-    pub(crate) command: Vec<String>,
-    /// What it says of itself: library and runtime.
+    /// The word on the command line: `go`, or `rust-go` for a Rust client and a Go server.
+    pub(crate) name: String,
+    /// The words that start the client's program; `client` follows.
+    pub(crate) client: Vec<String>,
+    /// The words that start the server's program; `server` follows.
+    pub(crate) server: Vec<String>,
+    /// What the client's program says of itself: library and runtime.
     pub(crate) version: String,
-    /// The status that its client gives a broken connection (`UNAVAILABLE`, or `UNKNOWN` in tonic).
-    pub(crate) broken: &'static str,
-    /// The status that its client gives a passed deadline.
-    pub(crate) deadline: &'static str,
-}
-
-impl Language {
-    /// For a program that speaks no gRPC.
-    pub(crate) fn none() -> Self {
-        Self { name: "raw", command: Vec::new(), version: String::new(), broken: "", deadline: "" }
-    }
 }
 
 /// A language that the lab can build.
 struct Known {
     name: &'static str,
+    /// The status that its client gives a broken connection.
     broken: &'static str,
+    /// The status that its client gives a passed deadline.
     deadline: &'static str,
     /// Builds it and gives the words that start it.
     build: fn(root: &Path, target: &Path) -> anyhow::Result<Vec<String>>,
@@ -46,37 +39,45 @@ const KNOWN: [Known; 2] = [
 ];
 
 /// The names of all languages.
-pub(crate) fn names() -> Vec<&'static str> {
+pub(crate) fn all() -> Vec<&'static str> {
     KNOWN.iter().map(|known| known.name).collect()
 }
 
-/// Builds these languages' applications.
+/// The statuses that the client of this language or pair gives a broken connection and a passed deadline.
+pub(crate) fn statuses(name: &str) -> (&'static str, &'static str) {
+    let client = name.split('-').next().unwrap_or(name);
+    KNOWN.iter().find(|known| known.name == client).map_or(("", ""), |known| (known.broken, known.deadline))
+}
+
+/// Builds these languages' applications. `rust-go` is a Rust client with a Go server.
 ///
 /// # Errors
 ///
 /// When a name is not known, or one cannot be built.
 pub(crate) fn build(names: &[String], root: &Path, target: &Path) -> anyhow::Result<Vec<Language>> {
+    let mut built: Vec<(&str, Vec<String>)> = Vec::new();
+    let mut program = |name: &str| -> anyhow::Result<Vec<String>> {
+        let known = KNOWN.iter().find(|known| known.name == name);
+        let known =
+            known.with_context(|| format!("no application in {name:?}; there are {}", all().join(", ")))?;
+        if let Some((_, words)) = built.iter().find(|(other, _)| *other == known.name) {
+            return Ok(words.clone());
+        }
+        let words =
+            (known.build)(root, target).with_context(|| format!("building the {name} application"))?;
+        built.push((known.name, words.clone()));
+        Ok(words)
+    };
     names
         .iter()
         .map(|name| {
-            let known = KNOWN.iter().find(|known| known.name == *name);
-            let known =
-                known.with_context(|| format!("no application in {name:?}; there are {KNOWN_NAMES}"))?;
-            let command =
-                (known.build)(root, target).with_context(|| format!("building the {name} application"))?;
-            let version = version(&command)?;
-            Ok(Language {
-                name: known.name,
-                command,
-                version,
-                broken: known.broken,
-                deadline: known.deadline,
-            })
+            let (first, second) = name.split_once('-').unwrap_or((name, name));
+            let (client, server) = (program(first)?, program(second)?);
+            let version = version(&client)?;
+            Ok(Language { name: name.clone(), client, server, version })
         })
         .collect()
 }
-
-const KNOWN_NAMES: &str = "go and rust";
 
 fn version(command: &[String]) -> anyhow::Result<String> {
     let words: Vec<&str> = command.iter().map(String::as_str).chain(["version"]).collect();

@@ -8,14 +8,17 @@ mod cgroup;
 mod fault;
 mod hosts;
 mod janitor;
+mod machine;
 mod needs;
 mod process;
+mod report;
 mod result;
 mod runner;
 mod scenario;
 mod seeded;
 mod shell;
 mod status;
+mod svg;
 mod verdict;
 mod world;
 
@@ -27,6 +30,8 @@ use anyhow::{Context as _, bail};
 use clap::Parser;
 
 use crate::janitor::Janitor;
+use crate::machine::Machine;
+use crate::report::Results;
 use crate::result::{Bound, Run};
 use crate::scenario::Scenario;
 use crate::world::Programs;
@@ -47,7 +52,7 @@ struct Arguments {
     /// Runs everything.
     #[arg(long)]
     all: bool,
-    /// The languages of the applications [default: all]
+    /// The languages of the applications; `rust-go` is a Rust client with a Go server [default: all]
     #[arg(long = "impl", value_name = "LANGUAGE,...", value_delimiter = ',')]
     languages: Vec<String>,
     /// How often, instead of each scenario's own number.
@@ -59,6 +64,13 @@ struct Arguments {
     /// How many runs that only wait go on at once.
     #[arg(long, value_name = "N", default_value_t = 12)]
     side_by_side: usize,
+    /// Adds the results to this file, made if it is missing.
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+    /// Adds the results to lab/report/results.json, and writes docs/lab-report.md anew. With nothing to run it only
+    /// writes the page.
+    #[arg(long)]
+    report: bool,
     /// The `hopline` binary to run; without it cargo builds one.
     #[arg(long, value_name = "FILE")]
     hopline: Option<PathBuf>,
@@ -87,12 +99,16 @@ fn lab() -> anyhow::Result<()> {
         return list();
     }
     let languages = match &arguments.languages[..] {
-        [] => apps::names().iter().map(|&name| name.to_owned()).collect(),
+        [] => apps::all().iter().map(|&name| name.to_owned()).collect(),
         some => some.to_vec(),
     };
+    let root = root();
+    let stored = root.join("lab/report/results.json");
+    if arguments.report && arguments.only.is_empty() && !arguments.smoke && !arguments.all {
+        return report::write(&root, &scenario::all(), &Results::read(&stored)?);
+    }
     let scenarios = chosen(&arguments)?;
     needs::check(&languages)?;
-    let root = root();
     let target = apps::target_folder(&root);
     let hopline = match &arguments.hopline {
         Some(file) => file.canonicalize().with_context(|| format!("{}", file.display()))?,
@@ -117,7 +133,19 @@ fn lab() -> anyhow::Result<()> {
     }
     say(&format!("{} scenarios, about {} s", scenarios.len(), runner::estimate(&work)))?;
     let runs = runner::run(&work);
-    judge(&scenarios, &programs, &runs)
+    let machine = Machine::read(&root, &programs)?;
+    for file in arguments.json.iter().chain(arguments.report.then_some(&stored)) {
+        let mut results = match file.exists() {
+            true => Results::read(file)?,
+            false => Results { machine: machine.clone(), runs: Vec::new() },
+        };
+        results.merge(Results { machine: machine.clone(), runs: runs.clone() });
+        results.write(file)?;
+        if *file == stored {
+            report::write(&root, &scenario::all(), &results)?;
+        }
+    }
+    judge(&scenarios, &runs)
 }
 
 /// Prints what was promised and measured.
@@ -125,9 +153,9 @@ fn lab() -> anyhow::Result<()> {
 /// # Errors
 ///
 /// When a run has no measurement, or a promise does not hold that is not known to be open.
-fn judge(scenarios: &[Scenario], programs: &Programs, runs: &[Run]) -> anyhow::Result<()> {
+fn judge(scenarios: &[Scenario], runs: &[Run]) -> anyhow::Result<()> {
     let mut faults = Vec::new();
-    for cell in verdict::cells(scenarios, &programs.apps, runs) {
+    for cell in verdict::cells(scenarios, runs) {
         let open = cell.scenario.open.is_some();
         let verdict = match cell.holds {
             None => "",

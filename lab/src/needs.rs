@@ -31,12 +31,8 @@ pub(crate) fn check(languages: &[String]) -> anyhow::Result<()> {
         }
     }
     for language in languages {
-        let (program, remedy) = match language.as_str() {
-            "go" => ("go", "Go 1.26 or later from https://go.dev/dl, in PATH"),
-            _ => continue,
-        };
-        if !found(program) {
-            missing.push(format!("{program}: {remedy}"));
+        if language.split('-').any(|name| name == "go") && !found("go") {
+            missing.push("go: Go 1.21 or later from https://go.dev/dl, in PATH".to_owned());
         }
     }
     if !missing.is_empty() {

@@ -92,6 +92,20 @@ pub(crate) struct Reference<'a> {
 }
 
 impl Bound {
+    /// The number that a plot shows as the promise.
+    pub(crate) fn line(self) -> Option<f64> {
+        match self {
+            Self::AtMost(line)
+            | Self::AtLeast(line)
+            | Self::Within(_, line)
+            | Self::AtMostOrDirectPlus(line, _)
+            | Self::AtLeastOrDirectLess(line, _) => Some(line),
+            Self::None | Self::Word(_) | Self::LikeDirect(_) | Self::BrokenStatus | Self::DeadlineStatus => {
+                None
+            }
+        }
+    }
+
     /// Whether a value is as promised; none when there is nothing to judge by.
     pub(crate) fn holds(self, value: &Value, reference: &Reference<'_>) -> Option<bool> {
         let number = |value: &Value| match value {

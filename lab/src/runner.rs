@@ -97,7 +97,7 @@ fn items<'a>(work: &Work<'a>) -> Vec<Item<'a>> {
 }
 
 fn one(work: &Work<'_>, item: Item<'_>) -> Run {
-    let app = item.language.map_or("raw", |language| language.name);
+    let app = item.language.map_or("raw", |language| &language.name);
     let name = format!("{}-{app}-{}-{}", item.scenario.name, item.way.word(), item.run);
     let folder = work.folder.join(&name);
     let mut case = Case {

@@ -1,6 +1,6 @@
 //! Brings runs together: for each scenario, application, way and figure the values and whether they are as promised.
 
-use crate::apps::Language;
+use crate::apps;
 use crate::result::{Reference, Run, Value, short};
 use crate::scenario::{Figure, Scenario};
 
@@ -62,7 +62,7 @@ pub(crate) fn sorted(values: &[Value]) -> Vec<f64> {
 }
 
 /// All cells that were measured, in the scenarios' order.
-pub(crate) fn cells<'a>(scenarios: &'a [Scenario], languages: &[Language], runs: &'a [Run]) -> Vec<Cell<'a>> {
+pub(crate) fn cells<'a>(scenarios: &'a [Scenario], runs: &'a [Run]) -> Vec<Cell<'a>> {
     let mut cells = Vec::new();
     for scenario in scenarios {
         let own: Vec<&Run> = runs.iter().filter(|run| run.scenario == scenario.name).collect();
@@ -84,12 +84,8 @@ pub(crate) fn cells<'a>(scenarios: &'a [Scenario], languages: &[Language], runs:
                     continue;
                 }
                 let direct = of("direct");
-                let language = languages.iter().find(|language| language.name == app);
-                let reference = Reference {
-                    direct: &direct,
-                    broken: language.map_or("", |language| language.broken),
-                    deadline: language.map_or("", |language| language.deadline),
-                };
+                let (broken, deadline) = apps::statuses(app);
+                let reference = Reference { direct: &direct, broken, deadline };
                 let holds = if way == "direct" { None } else { all_hold(figure, &values, &reference) };
                 cells.push(Cell { scenario, figure, app, way, values, holds });
             }
@@ -132,7 +128,7 @@ mod tests {
             run("unix", 3, Value::Number(13.5)),
             run("direct", 1, Value::NotWithin { not_within: 40.0 }),
         ];
-        let cells = cells(&scenarios, &[], &runs);
+        let cells = cells(&scenarios, &runs);
         let texts: Vec<(String, Option<bool>)> = cells.iter().map(|cell| (cell.text(), cell.holds)).collect();
         assert_eq!(
             texts,
@@ -145,7 +141,7 @@ mod tests {
         let scenarios = crate::scenario::all();
         let late = Value::NotWithin { not_within: 40.0 };
         let runs = [run("unix", 1, Value::Number(14.0)), run("unix", 2, late.clone()), run("unix", 3, late)];
-        let cells = cells(&scenarios, &[], &runs);
+        let cells = cells(&scenarios, &runs);
         assert_eq!(cells[0].text(), "14, not within 40 ×2");
         assert_eq!(cells[0].holds, Some(false));
     }

@@ -236,7 +236,7 @@ impl World {
             words.push("--permit-keepalive".to_owned());
         }
         let host = self.options.server;
-        let index = self.start_app(host, "server", language, &words)?;
+        let index = self.start_app(host, "server", &language.server, &words)?;
         self.apps[index].expect("listening", "", PATIENCE)?;
         Ok(index)
     }
@@ -255,7 +255,7 @@ impl World {
     ) -> anyhow::Result<usize> {
         let mut words = vec!["client".to_owned(), "--target".to_owned(), target.to_owned()];
         words.extend(flags.iter().map(|&flag| flag.to_owned()));
-        let index = self.start_app("web", name, language, &words)?;
+        let index = self.start_app("web", name, &language.client, &words)?;
         self.apps[index].expect("ready", "", PATIENCE)?;
         Ok(index)
     }
@@ -267,8 +267,7 @@ impl World {
     /// When it does not come up.
     pub(crate) fn start_actor(&mut self, host: &str, name: &str) -> anyhow::Result<usize> {
         let own = std::env::current_exe()?.display().to_string();
-        let actor = Language { command: vec![own, "actor".to_owned()], ..Language::none() };
-        let index = self.start_app(host, name, &actor, &[])?;
+        let index = self.start_app(host, name, &[own, "actor".to_owned()], &[])?;
         self.apps[index].expect("ready", "", PATIENCE)?;
         Ok(index)
     }
@@ -290,10 +289,10 @@ impl World {
         &mut self,
         host: &str,
         name: &str,
-        language: &Language,
+        program: &[String],
         words: &[String],
     ) -> anyhow::Result<usize> {
-        let mut all = language.command.clone();
+        let mut all = program.to_vec();
         all.extend(words.iter().cloned());
         let how = Start { piped: true, ..Start::default() };
         let process = Process::start(&self.net, host, name, &self.folder, &all, &how)?;

@@ -1,0 +1,64 @@
+//! What was measured, and on what: for the report's head.
+
+use std::fs;
+use std::path::Path;
+
+use serde::{Deserialize, Serialize};
+
+use crate::shell;
+use crate::world::Programs;
+
+/// The head of a report.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Machine {
+    pub(crate) commit: String,
+    pub(crate) hopline: String,
+    pub(crate) date: String,
+    pub(crate) system: String,
+    pub(crate) kernel: String,
+    pub(crate) processors: String,
+    /// Language and version.
+    pub(crate) applications: Vec<(String, String)>,
+}
+
+impl Machine {
+    /// Reads it off this machine.
+    ///
+    /// # Errors
+    ///
+    /// When `hopline --version` fails.
+    pub(crate) fn read(root: &Path, programs: &Programs) -> anyhow::Result<Self> {
+        let line = |path: &str, start: &str| -> String {
+            let text = fs::read_to_string(path).unwrap_or_default();
+            let line = text.lines().find_map(|line| line.strip_prefix(start)).unwrap_or("unknown");
+            line.trim_matches([' ', '\t', ':', '"']).to_owned()
+        };
+        let memory: u64 =
+            line("/proc/meminfo", "MemTotal:").trim_end_matches(" kB").parse().unwrap_or_default();
+        let count = std::thread::available_parallelism().map_or(0, usize::from);
+        let hopline = programs.hopline.display().to_string();
+        Ok(Self {
+            commit: commit(root),
+            hopline: shell::run(&[&hopline, "--version"])?.trim().to_owned(),
+            date: shell::run(&["date", "--utc", "+%Y-%m-%d %H:%M UTC"])?.trim().to_owned(),
+            system: line("/etc/os-release", "PRETTY_NAME="),
+            kernel: fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default().trim().to_owned(),
+            processors: format!("{count} × {}, {} MiB", line("/proc/cpuinfo", "model name"), memory / 1_024),
+            applications: programs
+                .apps
+                .iter()
+                .map(|app| (app.name.to_owned(), app.version.clone()))
+                .collect(),
+        })
+    }
+}
+
+/// The commit of the checkout, and whether the product's sources differ from it.
+fn commit(root: &Path) -> String {
+    let root = root.display().to_string();
+    let git = |words: &[&str]| shell::run(&[&["git", "-C", &root], words].concat());
+    let Ok(commit) = git(&["rev-parse", "--short=12", "HEAD"]) else { return "unknown".to_owned() };
+    let changed = git(&["status", "--porcelain", "--", "crates", "Cargo.lock"]).unwrap_or_default();
+    let mark = if changed.is_empty() { "" } else { " with changes" };
+    format!("{}{mark}", commit.trim())
+}
