@@ -20,6 +20,9 @@ pub(crate) const MOST: usize = 64 << 10;
 /// Bytes that are kept of all sessions of a process together; beyond them a session is not kept.
 const MEMORY: usize = 32 << 20;
 
+/// How a client of HTTP/2 begins (RFC 9113, 3.4).
+const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+
 /// The memory that all [`Kept`] of a process share.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Memory(Arc<AtomicUsize>);
@@ -39,6 +42,39 @@ impl Kept {
 
     pub(crate) fn is_empty(&self) -> bool {
         self.len == 0
+    }
+
+    /// Nothing in it asks a server for anything: it may be said to any number of them. True of nothing at all, and of how
+    /// an HTTP/2 client begins: its preface and frames of the connection, as long as no request has followed. A gRPC
+    /// channel says no more before it has heard from the server.
+    pub(crate) fn is_harmless(&self) -> bool {
+        let mut bytes = self.pieces.iter().flatten().copied();
+        let mut begun = false;
+        for expected in PREFACE {
+            match bytes.next() {
+                Some(byte) if byte == *expected => begun = true,
+                Some(_) => return false,
+                // A preface that is cut short is none yet, and may be the start of something else.
+                None => return !begun,
+            }
+        }
+        loop {
+            let mut header = [0; 9];
+            for (index, place) in header.iter_mut().enumerate() {
+                match bytes.next() {
+                    Some(byte) => *place = byte,
+                    None => return index == 0 || (index > 3 && is_of_connection(header[3])),
+                }
+            }
+            let [a, b, c, kind, ..] = header;
+            if !is_of_connection(kind) {
+                return false;
+            }
+            let length = u32::from_be_bytes([0, a, b, c]) as usize;
+            if length > 0 && bytes.nth(length - 1).is_none() {
+                return true;
+            }
+        }
     }
 
     /// Bytes that still fit, as far as this session goes and the others leave some.
@@ -73,6 +109,11 @@ impl Kept {
     }
 }
 
+/// Frames that carry nothing of a stream's: PRIORITY, SETTINGS, PING, WINDOW_UPDATE.
+fn is_of_connection(kind: u8) -> bool {
+    matches!(kind, 2 | 4 | 6 | 8)
+}
+
 impl Drop for Kept {
     fn drop(&mut self) {
         self.memory.0.fetch_sub(self.len, Ordering::Relaxed);
@@ -100,6 +141,46 @@ mod tests {
         }
         assert_eq!(text(&kept, 10), None);
         assert_eq!(text(&kept, u64::MAX), None);
+    }
+
+    #[test]
+    fn the_beginning_of_http2_is_harmless_up_to_its_first_request() {
+        fn frame(kind: u8, length: u8) -> Vec<u8> {
+            let mut frame = vec![0, 0, length, kind, 0, 0, 0, 0, 0];
+            frame.extend(std::iter::repeat_n(7, length.into()));
+            frame
+        }
+        // In two pieces, cut wherever it can be.
+        fn harmless(bytes: &[u8]) -> bool {
+            let verdicts = (0..=bytes.len()).map(|cut| {
+                let mut kept = Kept::new(&Memory::default());
+                for piece in [&bytes[..cut], &bytes[cut..]] {
+                    assert!(kept.push(&Bytes::copy_from_slice(piece)));
+                }
+                kept.is_harmless()
+            });
+            let verdicts: Vec<bool> = verdicts.collect();
+            assert!(verdicts.iter().all(|verdict| *verdict == verdicts[0]), "{verdicts:?}");
+            verdicts[0]
+        }
+        assert!(harmless(b""));
+        assert!(!harmless(b"P") && !harmless(b"GET / HTTP/1.1\r\n") && !harmless(&PREFACE[..23]));
+        let start = [PREFACE, &frame(4, 18), &frame(8, 4), &frame(6, 8), &frame(2, 5), &frame(4, 0)].concat();
+        assert!(harmless(PREFACE) && harmless(&start));
+        for request in [frame(1, 30), frame(0, 0), frame(9, 1), frame(200, 3)] {
+            let whole = [&start[..], &request].concat();
+            for len in 0..=whole.len() {
+                let known = len >= start.len() + 4 || (start.len() + 1..start.len() + 4).contains(&len);
+                let expected = len == 0 || (len >= PREFACE.len() && !known);
+                if len < PREFACE.len() || len >= start.len() {
+                    assert_eq!(harmless(&whole[..len]), expected, "{len} of {}", whole.len());
+                }
+            }
+        }
+        // A frame whose kind is known, and known to be harmless, may be cut.
+        for len in start.len() + 4..start.len() + 17 {
+            assert!(harmless(&[&start[..], &frame(6, 8)].concat()[..len]), "{len}");
+        }
     }
 
     #[test]

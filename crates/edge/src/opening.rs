@@ -4,7 +4,7 @@
 //! again, whole. That happens after a refusal by somebody who had done nothing with it, and when the path was lost
 //! under a young session: then it goes out under the same id to the same agent process, which knows what it has
 //! had. So the sidecar says with each open which agent it means, as far as its relay has told it of any. Where none
-//! was named, an open that had bytes of the application's in it goes out once: a request must not run twice.
+//! was named, or it is gone, an open that may hold a request goes out once: a request must not run twice.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -215,8 +215,8 @@ impl<'a> Opening<'a> {
 
     /// Whether another open may follow one that ended so; chooses how it goes out.
     fn may_repeat(&mut self, abort: &Abort) -> bool {
-        let untouched = self.flow.inbound.is_untouched() && self.flow.received() == 0;
-        let next = next_attempt(self.attempt, abort.code, untouched, self.agent.is_some());
+        let harmless = self.flow.inbound.is_harmless() && self.flow.received() == 0;
+        let next = next_attempt(self.attempt, abort.code, harmless, self.agent.is_some());
         let Some(next) = next.filter(|_| Instant::now() < self.deadline) else { return false };
         if next == Attempt::Again && self.began.elapsed() > AGAIN {
             return false;
@@ -231,16 +231,16 @@ impl<'a> Opening<'a> {
 }
 
 /// How an open may go out after one that ended so; `None`: not at all. A path that was lost, or whose peer left without
-/// a drain, may have carried the open as far as the server: then only to the agent that knows it, or if nothing was
-/// said yet.
-fn next_attempt(last: Attempt, code: Code, untouched: bool, named: bool) -> Option<Attempt> {
+/// a drain, may have carried the open as far as the server: then only to the agent that knows it, or if all that was
+/// said is harmless.
+fn next_attempt(last: Attempt, code: Code, harmless: bool, named: bool) -> Option<Attempt> {
     match code {
         // Refused before anything was done with it. But what an agent may have had it may have still.
         Code::DRAINING => Some(last),
         // The agent that was named is not here.
-        Code::OFFLINE if named && (last == Attempt::First || untouched) => Some(Attempt::Anywhere),
+        Code::OFFLINE if named && (last == Attempt::First || harmless) => Some(Attempt::Anywhere),
         Code::CONN_LOST if named => Some(Attempt::Again),
-        Code::CONN_LOST | Code::SHUTDOWN if untouched => Some(Attempt::First),
+        Code::CONN_LOST | Code::SHUTDOWN if harmless => Some(Attempt::First),
         _ => None,
     }
 }
@@ -252,7 +252,7 @@ mod tests {
     #[test]
     fn what_was_said_is_never_said_to_one_who_does_not_know_it() {
         use Attempt::{Again, Anywhere, First};
-        for (last, code, untouched, named, next) in [
+        for (last, code, harmless, named, next) in [
             (First, Code::DRAINING, true, true, Some(First)),
             (First, Code::DRAINING, false, false, Some(First)),
             (Again, Code::DRAINING, false, true, Some(Again)),
@@ -274,8 +274,8 @@ mod tests {
             (First, Code::DIAL_FAILED, true, true, None),
             (First, Code::TIMEOUT, true, true, None),
         ] {
-            let what = format!("{last:?}, {code}, untouched: {untouched}, named: {named}");
-            assert_eq!(next_attempt(last, code, untouched, named), next, "{what}");
+            let what = format!("{last:?}, {code}, harmless: {harmless}, named: {named}");
+            assert_eq!(next_attempt(last, code, harmless, named), next, "{what}");
         }
     }
 }

@@ -113,6 +113,11 @@ impl Inbound {
         !self.ended && self.kept.as_ref().is_some_and(Kept::is_empty)
     }
 
+    /// What was said asks nothing of a server, and the connection has not ended.
+    pub(crate) fn is_harmless(&self) -> bool {
+        !self.ended && self.kept.as_ref().is_some_and(Kept::is_harmless)
+    }
+
     /// Whether the next bytes would be kept too.
     pub(crate) fn has_room(&self) -> bool {
         self.kept.as_ref().is_some_and(|kept| kept.room() > 0)

@@ -52,3 +52,20 @@ fn a_young_session_is_not_said_to_another_agent() {
     world.slots[0].server.set_nonblocking(true).unwrap();
     assert_eq!(world.slots[0].server.accept().unwrap_err().kind(), ErrorKind::WouldBlock, "it came once");
 }
+
+/// What an HTTP/2 client says before its first request may be said to another process: a gRPC channel that connects while
+/// its agent is killed connects all the same.
+#[test]
+fn a_channel_that_connects_is_carried_by_the_next_agent() {
+    let mut world = World::start(WorldOptions::default());
+    let (mut app, _first) = world.slots[0].pair(Kind::Tcp);
+    let hello = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
+    app.write_all(hello).unwrap();
+    world.agent.process.kill();
+    world.restart_agent();
+    let mut second = world.slots[0].accept();
+    assert_eq!(second.chunk(hello.len()), hello);
+    second.write_all(b"settings").unwrap();
+    assert_eq!(app.chunk(8), b"settings");
+    assert_eq!(world.mapping("t0").last_error, None);
+}
