@@ -2,6 +2,7 @@
 //! undoes itself, so nothing outlives a scenario that fails. What a crash leaves goes with its namespaces.
 
 use std::fmt;
+use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -28,6 +29,10 @@ pub(crate) enum Fault {
     Freeze { process: String },
     /// A process gets a share of one CPU, by its control group.
     Starve { process: String, percent: u32 },
+    /// A host gets another address, and loses the one it had.
+    Readdress { host: String },
+    /// The wall clock of the chain's processes jumps by so many seconds, forward or back (libfaketime).
+    Clock { seconds: i64 },
     /// A process may open no more descriptors than this (`prlimit`).
     Descriptors { process: String, count: u32 },
 }
@@ -44,6 +49,8 @@ impl fmt::Display for Fault {
             Self::Cut { from, to } => write!(f, "cut {from} <-> {to}"),
             Self::Freeze { process } => write!(f, "freeze {process}"),
             Self::Starve { process, percent } => write!(f, "starve {percent}% {process}"),
+            Self::Readdress { host } => write!(f, "readdress {host}"),
+            Self::Clock { seconds } => write!(f, "clock {seconds}s"),
             Self::Descriptors { process, count } => write!(f, "descriptors {count} {process}"),
         }
     }
@@ -74,6 +81,12 @@ impl FromStr for Fault {
             ["starve", share, process] => {
                 Self::Starve { process: own(process), percent: percent(share)?.into() }
             }
+            ["readdress", host] => Self::Readdress { host: own(host) },
+            ["clock", step] => {
+                let seconds =
+                    step.strip_suffix('s').with_context(|| format!("{step:?}: seconds end with s"))?;
+                Self::Clock { seconds: seconds.parse()? }
+            }
             ["descriptors", count, process] => {
                 Self::Descriptors { process: own(process), count: count.parse()? }
             }
@@ -95,6 +108,7 @@ enum Undo {
     Nothing,
     Commands(Vec<Vec<String>>),
     Resume(i32),
+    Clock(PathBuf),
     Quota(Quota),
 }
 
@@ -128,11 +142,12 @@ fn undo(undo: Undo) -> anyhow::Result<()> {
             let pid = rustix::process::Pid::from_raw(pid).context("a process id")?;
             Ok(rustix::process::kill_process(pid, Signal::CONT)?)
         }
+        Undo::Clock(file) => set_clock(&file, 0),
         Undo::Quota(quota) => quota.lift(),
     }
 }
 
-/// Puts a fault in force. `process` finds a process of the world by its name.
+/// Puts a fault in force. `process` finds a process of the world by its name, `clock` is the file of its faked clock.
 ///
 /// # Errors
 ///
@@ -140,6 +155,7 @@ fn undo(undo: Undo) -> anyhow::Result<()> {
 pub(crate) fn apply<'a>(
     fault: &Fault,
     net: &Net,
+    clock: &Path,
     process: impl Fn(&str) -> anyhow::Result<&'a Process>,
 ) -> anyhow::Result<Applied> {
     let at_ms = shell::now_ms();
@@ -159,6 +175,11 @@ pub(crate) fn apply<'a>(
             process.signal(Signal::STOP)?;
             Undo::Resume(i32::try_from(process.id())?)
         }
+        Fault::Readdress { host } => readdress(net, host)?,
+        Fault::Clock { seconds } => {
+            set_clock(clock, *seconds)?;
+            Undo::Clock(clock.to_path_buf())
+        }
         Fault::Starve { process: name, percent } => Undo::Quota(Quota::put(process(name)?.id(), *percent)?),
         Fault::Descriptors { process: name, count } => {
             let pid = process(name)?.id().to_string();
@@ -168,6 +189,31 @@ pub(crate) fn apply<'a>(
         }
     };
     Ok(Applied { undo: Some(undo), at_ms })
+}
+
+/// Moves a faked clock to so many seconds beside the true one.
+///
+/// # Errors
+///
+/// When the file cannot be written.
+pub(crate) fn set_clock(file: &Path, seconds: i64) -> anyhow::Result<()> {
+    // Renamed into place: a reader never meets half a line.
+    let next = file.with_extension("next");
+    std::fs::write(&next, format!("{seconds:+}\n"))?;
+    std::fs::rename(&next, file).with_context(|| format!("{}", file.display()))
+}
+
+fn readdress(net: &Net, host: &str) -> anyhow::Result<Undo> {
+    let namespace = net.namespace(host);
+    let (old, new) = (format!("{}/24", net.address(host)), format!("{}/24", net.other_address(host)));
+    let change = |word: &str, address: &str| -> Vec<String> {
+        ["ip", "-n", &namespace, "addr", word, address, "dev", "eth0"].map(str::to_owned).to_vec()
+    };
+    // The new one first would only be a second one; without any the route goes, and comes back with the new one.
+    for words in [change("del", &old), change("add", &new)] {
+        shell::run(&words.iter().map(String::as_str).collect::<Vec<_>>())?;
+    }
+    Ok(Undo::Commands(vec![change("del", &new), change("add", &old)]))
 }
 
 fn limit_of(pid: &str) -> anyhow::Result<String> {
@@ -227,6 +273,8 @@ mod tests {
             "freeze relay",
             "starve 5% agent",
             "descriptors 64 sidecar",
+            "readdress web",
+            "clock -3600s",
         ];
         for text in texts {
             assert_eq!(text.parse::<Fault>().unwrap().to_string(), text);

@@ -81,6 +81,11 @@ impl Net {
         format!("10.64.0.{}", index + 1)
     }
 
+    /// The address that the host gets when it loses its own.
+    pub(crate) fn other_address(&self, host: &str) -> String {
+        self.address(host).replace("10.64.0.", "10.64.0.1")
+    }
+
     /// The words that run a program on a host; they end with the parent's thread that used them.
     pub(crate) fn enter(&self, host: &str) -> Vec<String> {
         let words = ["setpriv", "--pdeathsig", "KILL", "ip", "netns", "exec"];

@@ -5,11 +5,14 @@ mod app;
 mod apps;
 mod capture;
 mod cgroup;
+mod chaos;
 mod fault;
+mod history;
 mod hosts;
 mod janitor;
 mod machine;
 mod needs;
+mod plan;
 mod process;
 mod report;
 mod result;
@@ -25,12 +28,14 @@ mod world;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 use clap::Parser;
 
 use crate::janitor::Janitor;
 use crate::machine::Machine;
+use crate::plan::Step;
 use crate::report::Results;
 use crate::result::{Bound, Run};
 use crate::scenario::Scenario;
@@ -64,6 +69,12 @@ struct Arguments {
     /// How many runs that only wait go on at once.
     #[arg(long, value_name = "N", default_value_t = 12)]
     side_by_side: usize,
+    /// Random faults for so many minutes under load, and a proof of the history afterwards.
+    #[arg(long, value_name = "MINUTES")]
+    chaos: Option<u64>,
+    /// The plan of faults to run under load, instead of one drawn from the seed.
+    #[arg(long, value_name = "FILE")]
+    plan: Option<PathBuf>,
     /// Adds the results to this file, made if it is missing.
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
@@ -107,7 +118,8 @@ fn lab() -> anyhow::Result<()> {
     if arguments.report && arguments.only.is_empty() && !arguments.smoke && !arguments.all {
         return report::write(&root, &scenario::all(), &Results::read(&stored)?);
     }
-    let scenarios = chosen(&arguments)?;
+    let plan = planned(&arguments)?;
+    let scenarios = if plan.is_some() { Vec::new() } else { chosen(&arguments)? };
     needs::check(&languages)?;
     let target = apps::target_folder(&root);
     let hopline = match &arguments.hopline {
@@ -120,13 +132,17 @@ fn lab() -> anyhow::Result<()> {
     let programs = Programs { hopline, apps: apps::build(&languages, &root, &target)? };
     hosts::sweep();
     let _janitor = Janitor::start()?;
+    let folder = std::env::temp_dir().join(format!("hopline-lab-{}", std::process::id()));
+    if let Some(plan) = plan {
+        return chaos::prove(&programs, &folder, arguments.seed, &plan, &target);
+    }
     let work = runner::Work {
         scenarios: &scenarios,
         programs: &programs,
         runs: arguments.runs.or(arguments.smoke.then_some(1)),
         seed: arguments.seed,
         side_by_side: arguments.side_by_side,
-        folder: std::env::temp_dir().join(format!("hopline-lab-{}", std::process::id())),
+        folder,
     };
     for language in &programs.apps {
         say(&format!("{}: {}", language.name, language.version))?;
@@ -183,6 +199,15 @@ fn judge(scenarios: &[Scenario], runs: &[Run]) -> anyhow::Result<()> {
         bail!("not as promised:\n  {}", faults.join("\n  "));
     }
     Ok(())
+}
+
+/// The plan of faults to run, if one is wanted.
+fn planned(arguments: &Arguments) -> anyhow::Result<Option<Vec<Step>>> {
+    if let Some(file) = &arguments.plan {
+        let text = std::fs::read_to_string(file).with_context(|| format!("{}", file.display()))?;
+        return Ok(Some(plan::read(&text)?));
+    }
+    Ok(arguments.chaos.map(|minutes| plan::draw(arguments.seed, Duration::from_secs(minutes * 60))))
 }
 
 fn chosen(arguments: &Arguments) -> anyhow::Result<Vec<Scenario>> {

@@ -1,6 +1,6 @@
 //! What the lab needs of the machine. What is missing is an error with its remedy.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::bail;
 
@@ -30,6 +30,9 @@ pub(crate) fn check(languages: &[String]) -> anyhow::Result<()> {
             missing.push(format!("{program}: apt-get install {package}"));
         }
     }
+    if libfaketime().is_none() {
+        missing.push("libfaketime: apt-get install libfaketime".to_owned());
+    }
     for language in languages {
         if language.split('-').any(|name| name == "go") && !found("go") {
             missing.push("go: Go 1.21 or later from https://go.dev/dl, in PATH".to_owned());
@@ -42,6 +45,12 @@ pub(crate) fn check(languages: &[String]) -> anyhow::Result<()> {
         );
     }
     Ok(())
+}
+
+/// The library that moves a process's clock; Debian keeps it in a folder named after the architecture.
+pub(crate) fn libfaketime() -> Option<PathBuf> {
+    let folders = std::fs::read_dir("/usr/lib").ok()?.flatten();
+    folders.map(|folder| folder.path().join("faketime/libfaketime.so.1")).find(|file| file.is_file())
 }
 
 fn found(program: &str) -> bool {

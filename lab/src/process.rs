@@ -105,6 +105,11 @@ impl Process {
         until(&what, patience, || child.try_wait().ok().flatten()).map(|status| status.code())
     }
 
+    /// Whether it runs.
+    pub(crate) fn runs(&mut self) -> bool {
+        matches!(self.child.try_wait(), Ok(None))
+    }
+
     /// The last lines that it said.
     pub(crate) fn last_words(&self) -> String {
         let text = std::fs::read_to_string(&self.log).unwrap_or_default();

@@ -37,15 +37,24 @@ impl Seeded {
 
 /// SHA-256 of the first `length` bytes of the stream with this seed.
 pub(crate) fn prefix_sha256(seed: u32, length: u64) -> String {
+    prefixes_sha256(seed, &[length]).pop().unwrap_or_default()
+}
+
+/// SHA-256 of prefixes of these lengths, which are sorted, in one pass.
+pub(crate) fn prefixes_sha256(seed: u32, lengths: &[u64]) -> Vec<String> {
     let mut source = Seeded::new(seed);
     let mut hash = Sha256::new();
-    let mut left = length;
-    while left > 0 {
-        let bytes = source.take(usize::try_from(left.min(65_536)).unwrap_or(65_536));
-        hash.update(&bytes);
-        left -= bytes.len() as u64;
+    let mut done = 0;
+    let mut hashes = Vec::new();
+    for &length in lengths {
+        while done < length {
+            let bytes = source.take(usize::try_from((length - done).min(65_536)).unwrap_or(65_536));
+            hash.update(&bytes);
+            done += bytes.len() as u64;
+        }
+        hashes.push(hex(&hash.clone().finalize()));
     }
-    hex(&hash.finalize())
+    hashes
 }
 
 /// Bytes as small hexadecimal digits.

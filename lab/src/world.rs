@@ -19,7 +19,7 @@ use crate::apps::Language;
 use crate::fault::{self, Applied, Fault};
 use crate::hosts::Net;
 use crate::process::{Process, Start};
-use crate::{shell, status};
+use crate::{needs, shell, status};
 
 /// For a process to be there, on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -60,12 +60,21 @@ pub(crate) struct Options {
     pub(crate) agent_keepalive: &'static str,
     /// Whether the server permits client keepalive.
     pub(crate) permit: bool,
+    /// Whether the chain's processes have a clock that can be moved.
+    pub(crate) faked_clock: bool,
 }
 
 impl Options {
     /// A plain world with the defaults of the product.
     pub(crate) fn plain(way: Way) -> Self {
-        Self { way, server: "db", sidecar_keepalive: "default", agent_keepalive: "default", permit: false }
+        Self {
+            way,
+            server: "db",
+            sidecar_keepalive: "default",
+            agent_keepalive: "default",
+            permit: false,
+            faked_clock: false,
+        }
     }
 }
 
@@ -162,10 +171,33 @@ impl World {
         self.processes.retain(|process| process.name() != name);
         let mut all = vec![self.hopline.display().to_string()];
         all.extend(words.iter().map(|&word| word.to_owned()));
-        let log = ("RUST_LOG".to_owned(), "info".to_owned());
-        let how = Start { environment: vec![log], ..Start::default() };
+        let mut environment = vec![("RUST_LOG".to_owned(), "info".to_owned())];
+        if self.options.faked_clock {
+            environment.extend(self.faked_clock()?);
+        }
+        let how = Start { environment, ..Start::default() };
         self.processes.push(Process::start(&self.net, host, name, &self.folder, &all, &how)?);
         Ok(())
+    }
+
+    /// What libfaketime reads. Only the wall clock is moved: the monotonic one never jumps on a real machine.
+    fn faked_clock(&self) -> anyhow::Result<Vec<(String, String)>> {
+        let file = self.clock();
+        if !file.exists() {
+            fault::set_clock(&file, 0)?;
+        }
+        let library = needs::libfaketime().context("libfaketime is missing")?;
+        let words = [
+            ("LD_PRELOAD", library.display().to_string()),
+            ("FAKETIME_TIMESTAMP_FILE", file.display().to_string()),
+            ("FAKETIME_NO_CACHE", "1".to_owned()),
+            ("FAKETIME_DONT_FAKE_MONOTONIC", "1".to_owned()),
+        ];
+        Ok(words.map(|(key, value)| (key.to_owned(), value)).to_vec())
+    }
+
+    fn clock(&self) -> PathBuf {
+        self.folder.join("clock")
     }
 
     fn join(&self, name: &str, host: &str, right: &str) -> anyhow::Result<()> {
@@ -253,11 +285,28 @@ impl World {
         target: &str,
         flags: &[&str],
     ) -> anyhow::Result<usize> {
+        let app = self.spawn_client(name, language, target, flags)?;
+        self.apps.push(app);
+        Ok(self.apps.len() - 1)
+    }
+
+    /// The same, as the caller's own, who drops it before the world.
+    ///
+    /// # Errors
+    ///
+    /// When it does not come up.
+    pub(crate) fn spawn_client(
+        &self,
+        name: &str,
+        language: &Language,
+        target: &str,
+        flags: &[&str],
+    ) -> anyhow::Result<App> {
         let mut words = vec!["client".to_owned(), "--target".to_owned(), target.to_owned()];
         words.extend(flags.iter().map(|&flag| flag.to_owned()));
-        let index = self.start_app("web", name, &language.client, &words)?;
-        self.apps[index].expect("ready", "", PATIENCE)?;
-        Ok(index)
+        let app = self.spawn_app("web", name, &language.client, &words)?;
+        app.expect("ready", "", PATIENCE)?;
+        Ok(app)
     }
 
     /// Starts a raw TCP actor on a host; gives its index.
@@ -292,12 +341,16 @@ impl World {
         program: &[String],
         words: &[String],
     ) -> anyhow::Result<usize> {
+        let app = self.spawn_app(host, name, program, words)?;
+        self.apps.push(app);
+        Ok(self.apps.len() - 1)
+    }
+
+    fn spawn_app(&self, host: &str, name: &str, program: &[String], words: &[String]) -> anyhow::Result<App> {
         let mut all = program.to_vec();
         all.extend(words.iter().cloned());
         let how = Start { piped: true, ..Start::default() };
-        let process = Process::start(&self.net, host, name, &self.folder, &all, &how)?;
-        self.apps.push(App::take(process)?);
-        Ok(self.apps.len() - 1)
+        App::take(Process::start(&self.net, host, name, &self.folder, &all, &how)?)
     }
 
     /// An application by its index.
@@ -322,7 +375,7 @@ impl World {
     ///
     /// As [`fault::apply`].
     pub(crate) fn apply(&self, fault: &Fault) -> anyhow::Result<Applied> {
-        fault::apply(fault, &self.net, |name| self.process(name))
+        fault::apply(fault, &self.net, &self.clock(), |name| self.process(name))
     }
 
     /// Drops every packet between two hosts, both ways.
@@ -343,6 +396,12 @@ impl World {
         let at_ms = self.signal(name, signal)?;
         self.wait_end(name)?;
         Ok(at_ms)
+    }
+
+    /// Whether a process of the chain has ended, or was never started.
+    pub(crate) fn has_ended(&mut self, name: &str) -> bool {
+        let found = self.processes.iter_mut().find(|process| process.name() == name);
+        found.is_none_or(|process| !process.runs())
     }
 
     /// Waits until a process of the chain has ended.

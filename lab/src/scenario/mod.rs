@@ -1,6 +1,7 @@
 //! The scenarios by name: what each promises, and how it is run.
 
 mod calls;
+mod machines;
 mod paths;
 mod processes;
 mod relay;
@@ -62,7 +63,15 @@ pub(crate) struct Scenario {
 
 /// All scenarios, in the report's order.
 pub(crate) fn all() -> Vec<Scenario> {
-    [calls::SCENARIOS, paths::SCENARIOS, relay::SCENARIOS, processes::SCENARIOS, writing::SCENARIOS].concat()
+    [
+        calls::SCENARIOS,
+        paths::SCENARIOS,
+        relay::SCENARIOS,
+        processes::SCENARIOS,
+        machines::SCENARIOS,
+        writing::SCENARIOS,
+    ]
+    .concat()
 }
 
 /// One run of a scenario: with whom, which way, and what came out.
