@@ -39,15 +39,21 @@ pub struct Limits {
     pub header_bytes: u32,
     /// Bytes of an abort's message. 512: longer ones are cut before they are sent. Fixed by the wire.
     pub message_bytes: u32,
-    /// Credit for a session before its answer, in bytes. Default 16 KiB. This times `sessions` is the least that
-    /// a link's memory must bear.
+    /// Credit for a session before its answer, in bytes. Default 16 KiB: one full frame, and the first bytes of most
+    /// calls whole. This times `sessions` is the least that a link's memory must bear.
     pub early_credit: u32,
-    /// Window that an answer grants, early credit included, in bytes. Default 64 KiB: a round trip's worth at
-    /// 5 MB/s over 12 ms; readers that keep up on longer paths grow from there.
+    /// Window that an answer grants, early credit included, in bytes. Default 64 KiB. Measured for 1 MiB on a fresh
+    /// session at 100 MB/s: over a round trip of 40 ms it takes 222 ms, where 16 KiB take 303 and 256 KiB 142; over
+    /// 1 ms all take 11 to 14. Each doubling saves one round trip once, and doubles what an idle session costs.
     pub first_window: u32,
-    /// Largest window of a session, in bytes. Default 4 MiB: 100 MB/s over 40 ms.
+    /// Largest window of a session, in bytes. Default 4 MiB. Measured for one session on a path of 125 MB/s: 124 MB/s
+    /// over 10 ms, 84 over 40 ms, 38 over 100 ms; half of it gives 124, 47 and 20, double 124, 117 and 56. What
+    /// several sessions carry together is not bounded by it.
     pub max_window: u32,
-    /// Bytes that unread data may come to hold beyond the early credit, all sessions together. Default 64 MiB.
+    /// Bytes that unread data may come to hold beyond the early credit, all sessions together. Default 64 MiB. Measured
+    /// for 64 sessions on a path of 125 MB/s and 100 ms: 119 MB/s together, where 32 MiB give 110, 16 give 93 and 8
+    /// give 54; 128 MiB give no more. A quarter is kept for first windows, 341 of them by default; behind 32 idle
+    /// sessions with wide windows the same 64 carry 42 MB/s, which is what first windows carry.
     pub budget: u64,
     /// Bytes of read buffers that received pieces may keep alive, 64 KiB counted for each piece that is held.
     /// Default 16 MiB. Beyond it pieces are copied, which costs time and holds no more than their length.

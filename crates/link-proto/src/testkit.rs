@@ -4,6 +4,8 @@
 //! stands a relay that opens each session further, in either direction, and splices it. Nothing here sleeps: time
 //! jumps to the next thing that happens.
 
+mod decode;
+
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
@@ -11,6 +13,7 @@ use bytes::{Bytes, BytesMut};
 
 pub use crate::link::Held;
 use crate::{Config, Event, Link, SessionId, Side, Sides, Splice, SpliceEnd, Transmit};
+pub use decode::{Decoded, decode_frame, decode_number};
 
 /// Bytes that an end hands to its wire at once, like the driver's.
 const BATCH: usize = 64 << 10;
@@ -30,8 +33,17 @@ pub struct Wire {
     pub swallow: bool,
     /// Bytes that the link handed over, in all.
     pub carried: u64,
-    flying: VecDeque<(Instant, Instant, Bytes)>,
+    flying: VecDeque<Segment>,
     free_at: Option<Instant>,
+}
+
+#[derive(Debug, Clone)]
+struct Segment {
+    departs: Instant,
+    arrives: Instant,
+    bytes: Bytes,
+    /// Bytes of the wire up to this one's end, since it began.
+    upto: u64,
 }
 
 impl Default for Wire {
@@ -49,11 +61,19 @@ impl Default for Wire {
 }
 
 impl Wire {
+    /// The first segment that has not left yet, in the order in which they leave.
+    fn next_to_leave(&self, now: Instant) -> Option<&Segment> {
+        self.flying.get(self.flying.partition_point(|segment| segment.departs <= now))
+    }
+
     fn waiting(&self, now: Instant) -> usize {
-        self.flying.iter().filter(|(departs, ..)| *departs > now).map(|(.., bytes)| bytes.len()).sum()
+        let Some(next) = self.next_to_leave(now) else { return 0 };
+        let behind = self.flying.back().map_or(0, |last| last.upto - next.upto);
+        usize::try_from(behind).unwrap_or(usize::MAX) + next.bytes.len()
     }
 
     fn push(&mut self, now: Instant, mut bytes: Bytes) {
+        let mut upto = self.carried;
         self.carried += bytes.len() as u64;
         if self.swallow {
             return;
@@ -66,7 +86,8 @@ impl Wire {
                 .map_or(Duration::ZERO, |rate| Duration::from_secs_f64(segment.len() as f64 / rate as f64));
             let departs = start + takes;
             self.free_at = Some(departs);
-            self.flying.push_back((departs, departs + self.latency, segment));
+            upto += segment.len() as u64;
+            self.flying.push_back(Segment { departs, arrives: departs + self.latency, bytes: segment, upto });
         }
     }
 
@@ -255,12 +276,16 @@ impl Chain {
         self.run_until(self.now + time, |_| false);
     }
 
-    /// Runs until `done` says so, or until `limit`; true if `done` did.
+    /// Runs until `done` says so, or until `limit`; true if `done` did. What `done` itself does to a link leaves at the
+    /// same instant, as a driver is woken by its owner's calls.
     pub fn run_until(&mut self, limit: Instant, mut done: impl FnMut(&mut Self) -> bool) -> bool {
         loop {
             self.settle();
             if done(self) {
                 return true;
+            }
+            if self.settle() {
+                continue;
             }
             let Some(next) = self.next_time().filter(|next| *next <= limit) else {
                 self.now = limit;
@@ -271,8 +296,9 @@ impl Chain {
         }
     }
 
-    /// Everything that happens at this instant.
-    fn settle(&mut self) {
+    /// Everything that happens at this instant; true if anything did.
+    fn settle(&mut self) -> bool {
+        let mut any = false;
         loop {
             let mut busy = false;
             for end in 0..self.ends.len() {
@@ -286,8 +312,9 @@ impl Chain {
                 }
             }
             if !busy {
-                return;
+                return any;
             }
+            any = true;
         }
     }
 
@@ -301,9 +328,9 @@ impl Chain {
         let end = &mut self.ends[number];
         let mut busy = false;
         let from = &mut self.wires[number ^ 1];
-        while from.flying.front().is_some_and(|(_, arrives, _)| *arrives <= now) {
-            if let Some((.., bytes)) = from.flying.pop_front() {
-                end.inbox.extend_from_slice(&bytes);
+        while from.flying.front().is_some_and(|segment| segment.arrives <= now) {
+            if let Some(segment) = from.flying.pop_front() {
+                end.inbox.extend_from_slice(&segment.bytes);
                 end.link.handle_bytes(now, &mut end.inbox);
                 busy = true;
             }
@@ -378,13 +405,11 @@ impl Chain {
             }
             consider(self.ends[number].link.poll_timeout());
             let from = &self.wires[number ^ 1];
-            consider(from.flying.front().map(|(_, arrives, _)| *arrives));
+            consider(from.flying.front().map(|segment| segment.arrives));
             // A full wire takes more when its next segment has left.
             let wire = &self.wires[number];
             if wire.waiting(self.now) >= wire.depth {
-                consider(
-                    wire.flying.iter().map(|(departs, ..)| *departs).find(|departs| *departs > self.now),
-                );
+                consider(wire.next_to_leave(self.now).map(|segment| segment.departs));
             }
         }
         next.map(|at| at.max(self.now))

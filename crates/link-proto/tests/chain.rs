@@ -454,3 +454,83 @@ fn read_into_copies_and_tells_the_end() {
     assert_eq!(chain.link(1).read_into(now, far, &mut out), Ok(None));
     assert_eq!(chain.link(1).read(now, far, 1), Ok(Read::End));
 }
+
+/// The session of a chain of three links whose middle one is drained by the relay next to the origin.
+#[test]
+fn the_middle_of_three_links_drains_and_both_ends_read_drain_deadline() {
+    let mut chain = Chain::new(3, |_, _| ());
+    let (near, far) = chain.open(b"");
+    let now = chain.now;
+    chain.link(2).drain(now, secs(10));
+    chain.link(0).write(near, b"there").unwrap();
+    chain.link(5).write(far, b"back").unwrap();
+    chain.run_for(millis(9_900));
+    assert_eq!(chain.read_all(5, far), (b"there".to_vec(), None));
+    assert_eq!(chain.read_all(0, near), (b"back".to_vec(), None));
+    // The relay at the near end of the middle link cuts: one link from the origin, two from the far end.
+    for (end, id, hops) in [(0, near, 1), (5, far, 2)] {
+        let done = |chain: &mut Chain| chain.link(end).abort_reason(id).is_some();
+        assert!(chain.run_until(now + millis(10_100), done), "end {end} learned nothing");
+        let (got, why) = chain.read_all(end, id);
+        let abort = why.unwrap().unwrap_err();
+        assert_eq!((got, abort.code, abort.hops), (vec![], Code::DRAIN_DEADLINE, hops));
+    }
+}
+
+/// Whatever happens to the middle link, and whatever was under way, neither end ever reads an end of stream.
+#[test]
+fn a_cut_in_the_middle_never_looks_like_an_end() {
+    let mut ran = 0;
+    for harm in 0..4 {
+        for half_closed in [false, true] {
+            for busy in [false, true] {
+                let mut chain = Chain::new(3, |_, _| ());
+                let (near, far) = chain.open(b"");
+                if half_closed {
+                    chain.link(0).end(near);
+                    chain.run_for(millis(50));
+                    assert_eq!(chain.read_all(5, far), (vec![], Some(Ok(()))));
+                }
+                if busy {
+                    let _ = chain.link(0).write(near, &[1; 60_000]);
+                    let _ = chain.link(5).write(far, &[2; 60_000]);
+                    chain.run_for(Duration::from_micros(1_500));
+                }
+                let now = chain.now;
+                match harm {
+                    0 => [2, 3].into_iter().for_each(|end| chain.wires[end].cut()),
+                    1 => chain.wires[3].cut(),
+                    2 => chain.end_carrier(1),
+                    _ => chain.link(3).drain(now, millis(100)),
+                }
+                chain.run_for(secs(16));
+                for (end, id) in [(0, near), (5, far)] {
+                    let (_, outcome) = chain.read_all(end, id);
+                    let ended_before = half_closed && end == 5;
+                    let aborted = matches!(outcome, Some(Err(_))) || ended_before;
+                    assert!(aborted, "harm {harm}, half closed {half_closed}, end {end}: {outcome:?}");
+                    assert!(chain.link(end).abort_reason(id).is_some());
+                }
+                ran += 1;
+            }
+        }
+    }
+    assert_eq!(ran, 4 * 2 * 2);
+}
+
+#[test]
+fn an_application_two_links_away_gives_up_and_its_words_arrive() {
+    for from_near in [true, false] {
+        let mut chain = Chain::new(2, |_, _| ());
+        let (near, far) = chain.open(b"");
+        let [(from, by), (to, reader)] =
+            if from_near { [(0, near), (3, far)] } else { [(3, far), (0, near)] };
+        chain.link(from).abort(by, Abort::new(Code::app(42).unwrap(), "no longer wanted"));
+        chain.run_for(millis(20));
+        let abort = chain.read_all(to, reader).1.unwrap().unwrap_err();
+        assert_eq!(
+            (abort.code, abort.message.as_str(), abort.hops),
+            (Code::app(42).unwrap(), "no longer wanted", 2)
+        );
+    }
+}

@@ -44,6 +44,16 @@ fn frames_of_the_corpus() {
 }
 
 #[test]
+fn decoders_of_the_corpus() {
+    replay("decoders", bodies::decoders);
+}
+
+#[test]
+fn random_input_for_every_decoder() {
+    random("decoders", bodies::decoders, 20_000);
+}
+
+#[test]
 fn two_ends_of_the_corpus() {
     replay("two_ends", bodies::two_ends);
 }

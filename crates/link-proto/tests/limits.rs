@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use bytes::{Bytes, BytesMut};
 use hopline_link_proto::testkit::Chain;
 use hopline_link_proto::{
-    Config, Event, LIMITS, Limit, Limits, Link, Read, SessionId, Side, Transmit, Write,
+    Code, Config, Event, LIMITS, Limit, Limits, Link, Read, SessionId, Side, Transmit, Write,
 };
 
 const HELLO: &str =
@@ -385,6 +385,28 @@ fn a_slow_tail_is_not_cut() {
     victim.feed("end-ack 3");
     assert_eq!((victim.link.open_sessions(), victim.link.held().lingering), (1, 0));
     victim.lives();
+}
+
+/// At a relay a peer that breaks the rules loses its own link. The sessions that cross it end with the reason at their
+/// other ends, and the link that those came over lives.
+#[test]
+fn other_links_do_not_notice() {
+    for bytes in [&[0xff][..], &[0x0d], &[0x07, 0x01, 0x80, 0x00]] {
+        let mut chain = Chain::new(2, |_, _| ());
+        let (_, far) = chain.open(b"");
+        let now = chain.now;
+        chain.link(1).handle_bytes(now, &mut BytesMut::from(bytes));
+        chain.run_for(Duration::from_millis(50));
+        for end in 0..2 {
+            assert!(chain.link(end).end_of_link().is_some(), "end {end}");
+        }
+        let abort = chain.read_all(3, far).1.and_then(Result::err);
+        assert_eq!(abort.map(|abort| (abort.code, abort.hops)), Some((Code::PROTOCOL, 1)));
+        chain.run_for(Duration::from_secs(60));
+        for end in 2..4 {
+            assert_eq!(chain.link(end).end_of_link(), None, "end {end}");
+        }
+    }
 }
 
 /// `docs/limits.md` is this table; `HOPLINE_BLESS=1` writes it anew.

@@ -18,7 +18,7 @@ pub enum Event {
         /// Its opaque header.
         header: Bytes,
     },
-    /// One of our opens was answered, or failed, after [`Link::answered`] said pending.
+    /// One of our opens was answered, or failed, after [`Link::answered`](super::Link::answered) said pending.
     Answered(SessionId),
     /// A read that found nothing may now find something.
     Readable(SessionId),

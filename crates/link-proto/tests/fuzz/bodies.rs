@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use bytes::{Bytes, BytesMut};
-use hopline_link_proto::testkit::{Chain, Held};
+use hopline_link_proto::testkit::{Chain, Decoded, Held, decode_frame, decode_number};
 use hopline_link_proto::{
     Abort, Code, Config, Event, Limits, Link, LinkEnd, Read, SendState, SessionId, Side, Transmit, Write,
 };
@@ -170,6 +170,48 @@ impl One {
 
 fn check_empty(link: &Link) {
     assert_eq!((link.held(), link.open_sessions(), link.budget_used()), (Held::default(), 0, 0));
+}
+
+/// Arbitrary bytes for each decoder by itself. The first byte says which: a whole frame, the body of a hello, of an
+/// abort or of a drain, a number. What is taken means the same when it is encoded anew, which is the shortest form;
+/// and no beginning of it means anything.
+pub(crate) fn decoders(data: &[u8]) {
+    let Some((which, bytes)) = data.split_first() else { return };
+    let framed = |head: &[u8]| {
+        let mut frame = head.to_vec();
+        words::put(&mut frame, bytes.len() as u64);
+        frame.extend_from_slice(bytes);
+        frame
+    };
+    let frame = |bytes: &[u8]| decode_frame(bytes, 64);
+    match which % 6 {
+        0 => check_decoder(&framed(&[0x01]), frame),
+        1 => check_decoder(&framed(&[0x08, 0x01]), frame),
+        2 => check_decoder(&framed(&[0x0c]), frame),
+        3 => check_decoder(bytes, decode_number),
+        _ => check_decoder(bytes, frame),
+    }
+}
+
+fn check_decoder(bytes: &[u8], decode: impl Fn(&[u8]) -> Decoded) {
+    let whole = decode(bytes);
+    let end = match &whole {
+        Decoded::Whole { len, text, again } => {
+            assert!(*len <= bytes.len() && again.len() <= *len, "{text}: {again:02x?}");
+            let Decoded::Whole { len: length, text: same, .. } = decode(again) else {
+                panic!("{text}: {again:02x?}")
+            };
+            assert_eq!((length, &same), (again.len(), text));
+            assert_eq!(decode(&bytes[..*len]), whole, "what comes behind it changes nothing");
+            *len
+        }
+        Decoded::Partial | Decoded::Illegal(_) => bytes.len(),
+    };
+    for cut in (0..end).step_by(1 + end / 64) {
+        let part = decode(&bytes[..cut]);
+        let illegal = matches!((&part, &whole), (Decoded::Illegal(a), Decoded::Illegal(b)) if a == b);
+        assert!(part == Decoded::Partial || illegal, "{part:?} at {cut}, and then {whole:?}");
+    }
 }
 
 /// A schedule of calls on two links that are joined: neither may ever call the other's bytes illegal, what is read

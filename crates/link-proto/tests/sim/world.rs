@@ -13,7 +13,7 @@ use crate::model::{Fault, Pair, Side};
 
 /// Without a byte, an end or an abort for so long a session that everyone works on is stuck: the liveness bound,
 /// twice, and what a slow wire takes for what lies in it.
-const STALL: Duration = Duration::from_secs(120);
+const STALL: Duration = Duration::from_secs(240);
 /// More than any healthy history takes.
 const LIMIT: Duration = Duration::from_secs(7_200);
 
@@ -61,8 +61,9 @@ pub(crate) struct World {
     faults: Vec<Fault>,
     /// Most bytes that a direction means to carry: small windows take a round trip for each.
     goal: u64,
-    /// Early credit that each end grants.
+    /// Early credit that each end grants, and its budget.
     early: Vec<u64>,
+    budgets: Vec<u64>,
     tight: bool,
     tally: Tally,
 }
@@ -78,7 +79,8 @@ impl World {
         let links = rng.random_range(1..=5);
         let mood = pick(&mut rng, &[Mood::Peaceful, Mood::Fickle, Mood::Fickle, Mood::Rough]);
         let tight = rng.random_bool(0.1);
-        let mut early = Vec::new();
+        let lingers = rng.random_bool(0.1);
+        let (mut early, mut budgets) = (Vec::new(), Vec::new());
         let mut chain = Chain::new(links, |_, config: &mut Config| {
             let limits = &mut config.limits;
             if rng.random_bool(0.5) {
@@ -91,7 +93,12 @@ impl World {
                 limits.sessions = rng.random_range(1..6);
                 limits.unanswered_opens = rng.random_range(1..4);
             }
+            limits.pinned_bytes = pick(&mut rng, &[0, 100_000, 16 << 20]);
+            if lingers {
+                limits.linger_timeout = Duration::from_secs(rng.random_range(2..60));
+            }
             early.push(u64::from(limits.early_credit));
+            budgets.push(limits.budget);
         });
         for wire in &mut chain.wires {
             wire.latency = Duration::from_micros(rng.random_range(0..40_000));
@@ -101,8 +108,10 @@ impl World {
         let smallest = early.iter().copied().min().unwrap_or_default();
         let goal = (smallest * 300).min(400_000);
         let by_id = BTreeMap::new();
-        let (pairs, faults, tally) = (Vec::new(), Vec::new(), Tally::default());
-        Self { rng, mood, links, chain, pairs, by_id, faults, goal, early, tight, tally }
+        // Who lets go may be told that the other side took too long.
+        let faults = if lingers { vec![Fault::Left(Code::TIMEOUT)] } else { Vec::new() };
+        let (pairs, tally) = (Vec::new(), Tally::default());
+        Self { rng, mood, links, chain, pairs, by_id, faults, goal, early, budgets, tight, tally }
     }
 
     /// Harm first, and safety; then all go on with what they mean to do, and progress is demanded.
@@ -145,6 +154,12 @@ impl World {
             let early = self.early[end];
             let link = self.chain.link(end);
             let held = link.held();
+            assert!(
+                link.budget_used() <= self.budgets[end],
+                "end {end}: {} of {}",
+                link.budget_used(),
+                self.budgets[end]
+            );
             assert!(
                 held.received as u64 <= link.budget_used() + held.sessions as u64 * early,
                 "end {end}: {held:?}"
@@ -204,6 +219,15 @@ impl World {
             if (0..=self.links).all(|process| !self.chain.stands_still(process)) {
                 self.chain.pause(process, time);
             }
+        }
+        if self.rng.random_bool(0.003) && (0..=self.links).all(|process| !self.chain.stands_still(process)) {
+            // The machine that they all run on was suspended.
+            let time = Duration::from_secs(self.rng.random_range(1..=60));
+            (0..=self.links).for_each(|process| self.chain.pause(process, time));
+        }
+        if self.rng.random_bool(0.01) {
+            let wire = self.rng.random_range(0..self.chain.wires.len());
+            self.chain.wires[wire].rate = pick(&mut self.rng, &[None, Some(32 << 10), Some(200 << 10)]);
         }
         if self.pairs.is_empty() {
             return;
