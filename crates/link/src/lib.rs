@@ -36,27 +36,43 @@
 //! # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(run()).unwrap();
 //! ```
 
+mod auth;
+mod backoff;
 mod carrier;
 mod deadline;
 mod driver;
 mod error;
+mod forward;
 mod halves;
 #[cfg(test)]
 mod models;
 mod mux;
+mod node;
+mod observe;
+mod pool;
 mod session;
 mod shared;
 mod splice;
 mod sync;
+#[cfg(feature = "tls")]
+mod tls;
 
-pub use carrier::tune_tcp;
+pub use auth::{AuthError, Authenticate, Authenticated, Role, TrustedNames};
+pub use backoff::Backoff;
+pub use carrier::{BoxCarrier, BoxFuture, Carrier, Dial, tcp, tune_tcp, unix};
 pub use driver::Driver;
 pub use error::{OpenFailed, SessionError};
+pub use forward::forward;
 pub use halves::{ReadHalf, ReuniteError, WriteHalf};
 pub use hopline_link_proto::{
     Abort, Code, Config, ConfigError, Counters, Limits, LinkEnd, Liveness, LivenessError, OpenError, Peer,
     SessionCounters, SessionId, Side, SpliceEnd,
 };
 pub use mux::{Info, LinkFailed, Mux, Status, close_all};
+pub use node::{Arrived, Listen, Node, NodeBuilder, NodeConfig};
+pub use observe::{Observation, Observer, Unobserved};
+pub use pool::{DialFailed, Pool, PoolBuilder, PoolConfig};
 pub use session::Session;
 pub use splice::{SpliceOutcome, SpliceSide, Spliced, splice};
+#[cfg(feature = "tls")]
+pub use tls::MutualTls;

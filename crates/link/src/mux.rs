@@ -212,6 +212,20 @@ impl Mux {
         })
     }
 
+    /// Whether the link is up, was heard lately, and its peer does not drain: what goes out on a silent link may
+    /// never arrive, so a new session rather takes another.
+    #[must_use]
+    pub fn takes_sessions(&self) -> bool {
+        let status = self.shared.status.borrow();
+        status.up.is_some() && status.down.is_none() && status.peer_drains_ms.is_none() && !status.suspect
+    }
+
+    /// Whether both are handles to one link.
+    #[must_use]
+    pub fn is_same(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.shared, &other.shared)
+    }
+
     /// Which side of the carrier this is.
     #[must_use]
     pub fn side(&self) -> Side {

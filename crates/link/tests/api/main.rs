@@ -3,10 +3,13 @@
 
 #![expect(clippy::unwrap_used, reason = "a helper of a test fails as the test itself does")]
 
+mod carriers;
 mod deadlines;
 mod ends;
 mod halves;
+mod node;
 mod opens;
+mod pool;
 
 use hopline_link::{Config, Mux, Session, Side, splice};
 use tokio::io::duplex;
