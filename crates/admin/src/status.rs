@@ -168,6 +168,46 @@ pub struct Mapping {
     /// The last session or open that ended by a fault; null when none did.
     #[serde(default)]
     pub last_error: Option<LastError>,
+    /// The agents that serve the name, as the relays say: the hops that are not this process's own.
+    #[serde(default)]
+    pub agents: Vec<FarAgent>,
+}
+
+/// An agent of a mapping's service, and the hop between the relay and it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FarAgent {
+    /// The agent's machine.
+    pub machine: String,
+    /// The relay that says so.
+    pub relay: String,
+    /// How that hop is.
+    pub state: FarState,
+    /// Its round trip as the relay measured it, in microseconds; null before the first.
+    #[serde(default)]
+    pub rtt_us: Option<u64>,
+    /// Milliseconds for which the relay had heard nothing from the agent; null if there is no link.
+    #[serde(default)]
+    pub last_heard_ms: Option<u64>,
+    /// How old this is, in milliseconds.
+    #[serde(default)]
+    pub age_ms: u64,
+}
+
+/// How the hop between relay and agent is, and what is behind it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum FarState {
+    /// Sessions go over it.
+    Up,
+    /// Silent for longer than it should be, but not condemned: sessions wait, or go elsewhere.
+    Suspect,
+    /// The hop is well, but the agent says that its server does not serve.
+    Down,
+    /// The agent was lost without a goodbye, and its return is awaited.
+    Lost,
+    /// A word that the reader does not know.
+    #[serde(other)]
+    Unknown,
 }
 
 /// How a mapping is.

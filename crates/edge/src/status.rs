@@ -1,11 +1,13 @@
 //! What the edge's status address shows.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use hopline_admin::status::{
-    EdgeLink, EdgeStatus, Inspect, LinkState, Mapping, MappingState, Role, Service, ServiceState, Status,
-    seconds,
+    EdgeLink, EdgeStatus, FarAgent, FarState, Inspect, LinkState, Mapping, MappingState, Role, Service,
+    ServiceState, Status, seconds,
 };
+use hopline_route_proto::AgentState;
 
 use crate::agent::{self, Agent};
 use crate::mapping;
@@ -41,7 +43,32 @@ impl Source {
             inspect: Inspect::Off,
             hints: Vec::new(),
             last_error: mapping.figures.fault.status(),
+            agents: self.agents(mapping.config.service.as_str()),
         }
+    }
+
+    /// Who serves a name, by what each relay said last.
+    fn agents(&self, service: &str) -> Vec<FarAgent> {
+        let mut agents = Vec::new();
+        for uplink in self.uplinks.all() {
+            let state = uplink.state();
+            let age_ms = millis(state.agents_told.map(|told| told.elapsed()).unwrap_or_default());
+            let relay = state.peer.unwrap_or_else(|| uplink.relay.to_string());
+            agents.extend(state.agents.get(service).into_iter().flatten().map(|fact| FarAgent {
+                machine: fact.machine.clone(),
+                relay: relay.clone(),
+                state: match fact.agent_state() {
+                    AgentState::Up => FarState::Up,
+                    AgentState::Suspect => FarState::Suspect,
+                    AgentState::Down => FarState::Down,
+                    AgentState::Lost => FarState::Lost,
+                },
+                rtt_us: fact.rtt_us,
+                last_heard_ms: fact.heard_ms,
+                age_ms,
+            }));
+        }
+        agents
     }
 
     fn service(&self, service: &agent::Service) -> Service {
@@ -67,6 +94,8 @@ impl Source {
 
 impl hopline_admin::Source for Source {
     fn status(&self) -> Status {
+        // A thread that may block, of the runtime that the links are on.
+        tokio::runtime::Handle::current().block_on(self.uplinks.refresh_agents());
         Status::Edge(EdgeStatus {
             role: Role::Edge,
             machine: self.uplinks.machine.name().to_owned(),
@@ -121,4 +150,8 @@ fn link(uplink: &Uplink, uplinks: &Uplinks) -> EdgeLink {
         sessions: info.map_or(0, |info| u64::from(info.sessions)),
         last_error: uplink.fault.status(),
     }
+}
+
+fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }

@@ -62,6 +62,7 @@ pub(crate) async fn run(
             state.mux = None;
             state.announced = false;
             state.agents.clear();
+            state.agents_told = None;
         });
         backoff.lost(up, Instant::now());
         let abort = match left {
@@ -196,6 +197,7 @@ async fn speak_control(
     }
     let mut mappings = sidecar.revision();
     mappings.mark_changed();
+    let mut asked = uplinks.asked();
     let mut decoder = ControlDecoder::new();
     let mut leaving = uplinks.leaving();
     let mut told = false;
@@ -208,7 +210,7 @@ async fn speak_control(
                 }
                 continue;
             }
-            Ok(()) = mappings.changed() => {
+            Ok(()) = async { tokio::select! { changed = mappings.changed() => changed, asked = asked.changed() => asked } } => {
                 if !say(&control, &EdgeToRelay::Interest(sidecar.interest())).await {
                     return false;
                 }
@@ -258,10 +260,8 @@ fn take_message(uplinks: &Uplinks, uplink: &Uplink, message: RelayToEdge) {
             });
         }
         RelayToEdge::Agents(agents) => uplinks.change(uplink, |state| {
-            for of in agents.services {
-                let agents = of.agents.iter().filter_map(|agent| agent.instance_id().ok()).collect();
-                state.agents.insert(of.service, agents);
-            }
+            state.agents_told = Some(Instant::now());
+            state.agents.extend(agents.services.into_iter().map(|of| (of.service, of.agents)));
         }),
         // The link says that it drains, too.
         RelayToEdge::Draining(_) => {}

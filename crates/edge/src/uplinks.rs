@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use hopline_config::{EdgeConfig, Endpoint};
 use hopline_identity::Machine;
 use hopline_link::{Abort, Code, Liveness, Mux};
-use hopline_route_proto::{InstanceId, Name};
+use hopline_route_proto::{AgentFact, AgentState, InstanceId, Name};
 use rand::seq::IndexedRandom as _;
 use tokio::sync::{Semaphore, watch};
 
@@ -16,6 +16,11 @@ use crate::kept::Memory;
 
 /// Opens that may wait for a link at once (P7): applications that connect while nothing can be reached.
 const MAX_HELD: usize = 4_096;
+
+/// For how long the figures of agents are not asked for again.
+const FRESH: Duration = Duration::from_millis(900);
+/// How long whoever looks waits for them.
+const ANSWERS: Duration = Duration::from_millis(200);
 
 /// One relay, and the link to it when there is one.
 #[derive(Debug)]
@@ -41,7 +46,9 @@ pub(crate) struct State {
     /// Names that the relay does not let this machine publish.
     pub(crate) refused: Vec<String>,
     /// Who serves what this edge dials, as far as the relay has said on this link.
-    pub(crate) agents: BTreeMap<String, Vec<InstanceId>>,
+    pub(crate) agents: BTreeMap<String, Vec<AgentFact>>,
+    /// When the relay said so last.
+    pub(crate) agents_told: Option<Instant>,
 }
 
 impl Uplink {
@@ -65,6 +72,8 @@ pub(crate) struct Uplinks {
     hold: Duration,
     held: Arc<Semaphore>,
     memory: Memory,
+    /// Counts how often somebody wanted to know the figures of the agents.
+    asked: watch::Sender<u64>,
     /// Sessions of this edge by the agent that it chose for them.
     loads: Mutex<BTreeMap<InstanceId, usize>>,
     leaving: watch::Sender<Option<Duration>>,
@@ -87,6 +96,7 @@ impl Uplinks {
             hold: config.hold,
             held: Arc::new(Semaphore::new(MAX_HELD)),
             memory: Memory::default(),
+            asked: watch::Sender::new(0),
             loads: Mutex::default(),
             leaving: watch::Sender::new(None),
             changed: watch::Sender::new(Some(now)),
@@ -157,12 +167,40 @@ impl Uplinks {
     /// An agent for a session that goes out on this link, if the relay there has named any: of two drawn at random the one
     /// with fewer sessions of this edge.
     pub(crate) fn choose_agent(self: &Arc<Self>, uplink: &Uplink, service: &Name) -> Option<Load> {
-        let agents = uplink.lock().agents.get(service.as_str()).cloned()?;
+        let takes =
+            |fact: &AgentFact| fact.instance_id().ok().filter(|_| fact.agent_state() == AgentState::Up);
+        let agents: Vec<InstanceId> =
+            uplink.lock().agents.get(service.as_str())?.iter().filter_map(takes).collect();
         let mut loads = self.loads();
         let drawn = agents.sample(&mut rand::rng(), 2);
         let agent = *drawn.min_by_key(|agent| loads.get(agent).copied().unwrap_or(0))?;
         *loads.entry(agent).or_default() += 1;
         Some(Load { agent, uplinks: Arc::clone(self) })
+    }
+
+    /// Changes when the relays are to be asked for the figures of the agents.
+    pub(crate) fn asked(&self) -> watch::Receiver<u64> {
+        self.asked.subscribe()
+    }
+
+    /// Asks the relays for the figures of the agents, if they are old, and waits for a moment for the answers. Nobody asks
+    /// while nobody looks: an idle link stays idle.
+    pub(crate) async fn refresh_agents(&self) {
+        let is_old = |uplink: &Arc<Uplink>| {
+            let state = uplink.lock();
+            let is_fresh = state.agents_told.is_some_and(|told| told.elapsed() < FRESH);
+            state.mux.is_some() && !state.agents.is_empty() && !is_fresh
+        };
+        if !self.all.iter().any(is_old) {
+            return;
+        }
+        let mut changed = self.changed.subscribe();
+        self.asked.send_modify(|asked| *asked += 1);
+        // A relay that does not answer in time is seen by the age of what it said last.
+        let _ = tokio::time::timeout(ANSWERS, async {
+            while self.all.iter().any(is_old) && changed.changed().await.is_ok() {}
+        })
+        .await;
     }
 
     fn loads(&self) -> MutexGuard<'_, BTreeMap<InstanceId, usize>> {

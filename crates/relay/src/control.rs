@@ -6,11 +6,12 @@ use std::time::Instant;
 use bytes::Bytes;
 use hopline_link::{Code, Session};
 use hopline_route_proto::{
-    Agents, Announce, ControlDecoder, ControlMessage as _, EdgeToRelay, RelayToEdge, Replaced, Welcome,
+    AgentFact, Agents, Announce, ControlDecoder, ControlMessage as _, EdgeToRelay, RelayToEdge, Replaced,
+    ServiceAgents, Welcome,
 };
 
-use crate::core::LinkId;
-use crate::hub::Hub;
+use crate::core::{Agent, AgentsOf, LinkId};
+use crate::hub::{Hub, State};
 
 /// Services in one message: with the most agents each, it fits.
 const SERVICES_AT_ONCE: usize = 16;
@@ -66,7 +67,10 @@ pub(crate) async fn serve(hub: Arc<Hub>, id: LinkId, session: Session) {
 /// Tells the edge who serves what it dials, as far as it was not told yet. False if the session is over.
 async fn tell_agents(hub: &Hub, id: LinkId, session: &Session) -> bool {
     loop {
-        let services = hub.with(|state| state.router.take_agents(id, SERVICES_AT_ONCE));
+        let services = hub.with(|state| {
+            let services = state.router.take_agents(id, SERVICES_AT_ONCE);
+            services.into_iter().map(|of| agents_message(state, of)).collect::<Vec<_>>()
+        });
         if services.is_empty() {
             return true;
         }
@@ -74,6 +78,21 @@ async fn tell_agents(hub: &Hub, id: LinkId, session: &Session) -> bool {
             return false;
         }
     }
+}
+
+/// The agents of a service with the figures of their links.
+fn agents_message(state: &State, of: AgentsOf) -> ServiceAgents {
+    let fact = |agent: Agent| {
+        let info = agent.link.and_then(|id| state.links.get(&id)).map(|link| link.mux.info());
+        AgentFact {
+            instance: Bytes::copy_from_slice(agent.instance.as_bytes()),
+            machine: agent.machine.to_string(),
+            state: agent.state.into(),
+            rtt_us: info.as_ref().and_then(|info| u64::try_from(info.round_trip?.as_micros()).ok()),
+            heard_ms: info.and_then(|info| u64::try_from(info.last_heard.as_millis()).ok()),
+        }
+    };
+    ServiceAgents { service: of.service.to_string(), agents: of.agents.into_iter().map(fact).collect() }
 }
 
 /// False if the session is over.
@@ -130,14 +149,20 @@ fn end_link(hub: &Hub, id: LinkId, code: Code, message: &str) {
 
 #[cfg(test)]
 mod tests {
-    use hopline_route_proto::{AgentFact, MAX_AGENTS_TOLD, MAX_NAME_LEN, ServiceAgents};
+    use hopline_route_proto::{MAX_AGENTS_TOLD, MAX_NAME_LEN};
 
     use super::*;
 
     #[test]
     fn the_longest_news_fit_in_one_message() {
         let name = "x".repeat(MAX_NAME_LEN);
-        let agent = AgentFact { instance: Bytes::from_static(&[255; 16]), machine: name.clone() };
+        let agent = AgentFact {
+            instance: Bytes::from_static(&[255; 16]),
+            machine: name.clone(),
+            state: 3,
+            rtt_us: Some(u64::MAX),
+            heard_ms: Some(u64::MAX),
+        };
         let service = ServiceAgents { service: name, agents: vec![agent; MAX_AGENTS_TOLD] };
         let news = RelayToEdge::Agents(Agents { services: vec![service; SERVICES_AT_ONCE] });
         assert!(news.to_frame().is_ok());

@@ -121,7 +121,7 @@ pub struct Leaving {
 }
 
 /// The services that the edge dials: always the full list. The relay answers with an [`Agents`] of all of them, and
-/// with another one whenever the agents of one change.
+/// with another one whenever the agents of one change. An edge that wants to know the figures says it again.
 #[derive(Clone, PartialEq, Eq, prost::Message)]
 pub struct Interest {
     /// The names.
@@ -137,7 +137,7 @@ pub struct Agents {
     pub services: Vec<ServiceAgents>,
 }
 
-/// The agents of one service that take sessions now.
+/// The agents of one service.
 #[derive(Clone, PartialEq, Eq, prost::Message)]
 pub struct ServiceAgents {
     /// The service.
@@ -157,6 +157,29 @@ pub struct AgentFact {
     /// The name that its machine has proved.
     #[prost(string, tag = "2")]
     pub machine: String,
+    /// Whether sessions may go to it: an [`AgentState`]. One that is unknown counts as [`AgentState::Down`].
+    #[prost(enumeration = "AgentState", tag = "3")]
+    pub state: i32,
+    /// The round trip between relay and agent, in microseconds, when this was sent; absent before the first.
+    #[prost(uint64, optional, tag = "4")]
+    pub rtt_us: Option<u64>,
+    /// For how many milliseconds the relay had heard nothing from the agent when this was sent; absent without a link.
+    #[prost(uint64, optional, tag = "5")]
+    pub heard_ms: Option<u64>,
+}
+
+/// How an agent is, and the link between it and the relay.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, prost::Enumeration)]
+#[repr(i32)]
+pub enum AgentState {
+    /// It takes sessions.
+    Up = 0,
+    /// Its link is silent for longer than it should be: sessions for it wait.
+    Suspect = 1,
+    /// It says that its server does not serve now.
+    Down = 2,
+    /// It was lost without a goodbye, and may come back.
+    Lost = 3,
 }
 
 impl AgentFact {
@@ -167,6 +190,12 @@ impl AgentFact {
     /// [`IdentError`] if the field is not 16 bytes.
     pub fn instance_id(&self) -> Result<InstanceId, IdentError> {
         InstanceId::try_from(&self.instance[..])
+    }
+
+    /// How it is.
+    #[must_use]
+    pub fn agent_state(&self) -> AgentState {
+        AgentState::try_from(self.state).unwrap_or(AgentState::Down)
     }
 }
 

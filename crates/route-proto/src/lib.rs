@@ -27,8 +27,8 @@ mod name;
 mod varint;
 
 pub use control::{
-    AgentFact, Agents, Announce, Announced, ControlMessage, Draining, EdgeToRelay, EncodeError, Interest,
-    Leaving, MAX_AGENTS_TOLD, MAX_CONTROL_LEN, Protocol, Refusal, RelayToEdge, Replaced, ServiceAd,
+    AgentFact, AgentState, Agents, Announce, Announced, ControlMessage, Draining, EdgeToRelay, EncodeError,
+    Interest, Leaving, MAX_AGENTS_TOLD, MAX_CONTROL_LEN, Protocol, Refusal, RelayToEdge, Replaced, ServiceAd,
     ServiceAgents, ServiceState, Welcome,
 };
 pub use decoder::{ControlDecoder, ControlError};

@@ -56,6 +56,7 @@ fn edge() -> EdgeStatus {
                 message: "nobody serves it".into(),
                 age_s: 3.1,
             }),
+            agents: Vec::new(),
         }],
         services: vec![Service {
             name: "audit".into(),

@@ -6,6 +6,7 @@
 
 mod cli;
 mod ends;
+mod far;
 mod garbage;
 mod goodbyes;
 mod grpc;

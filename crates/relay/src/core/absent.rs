@@ -30,7 +30,7 @@ struct LostAgent {
 }
 
 impl Lost {
-    /// Remembers an agent as lost. Returns true if the oldest one had to be forgotten for it.
+    /// Remembers an agent as lost. Returns the service of the oldest one if that had to be forgotten for it.
     pub(super) fn insert(
         &mut self,
         service: Name,
@@ -38,7 +38,7 @@ impl Lost {
         machine: &Name,
         until: Instant,
         max: usize,
-    ) -> bool {
+    ) -> Option<Name> {
         let agent = (service, instance, Some(machine.clone()));
         // To be lost again it was announced again, and an announce forgets what its machine had lost.
         debug_assert!(!self.agents.contains_key(&agent));
@@ -47,11 +47,7 @@ impl Lost {
         self.by_age.insert(age, agent.clone());
         self.by_machine.entry(machine.clone()).or_default().insert(agent.clone());
         self.agents.insert(agent, LostAgent { age, until });
-        let full = self.agents.len() > max;
-        if full {
-            self.remove_oldest();
-        }
-        full
+        if self.agents.len() > max { self.remove_oldest() } else { None }
     }
 
     /// Forgets the agents of a machine: it has said what it serves now. Returns their services.
@@ -80,11 +76,20 @@ impl Lost {
         self.agents.get(oldest).map(|lost| lost.until)
     }
 
-    /// Forgets the losses that are over.
-    pub(super) fn expire(&mut self, now: Instant) {
+    /// Forgets the losses that are over; gives their services.
+    pub(super) fn expire(&mut self, now: Instant) -> Vec<Name> {
+        let mut over = Vec::new();
         while self.next_end().is_some_and(|until| until <= now) {
-            self.remove_oldest();
+            over.extend(self.remove_oldest());
         }
+        over
+    }
+
+    /// The agents of a service that may come back, with their machines.
+    pub(super) fn of(&self, service: &Name) -> impl Iterator<Item = (InstanceId, &Name)> {
+        let from = (service.clone(), InstanceId::MIN, None);
+        let of_service = self.agents.range(from..).take_while(move |((of, ..), _)| of == service);
+        of_service.filter_map(|((_, instance, machine), _)| Some((*instance, machine.as_ref()?)))
     }
 
     pub(super) fn len(&self) -> usize {
@@ -100,11 +105,11 @@ impl Lost {
         assert!(self.agents.iter().all(|(agent, lost)| self.by_age.get(&lost.age) == Some(agent)));
     }
 
-    fn remove_oldest(&mut self) {
-        if let Some((_, oldest)) = self.by_age.first_key_value() {
-            let oldest = oldest.clone();
-            self.remove(&oldest);
-        }
+    fn remove_oldest(&mut self) -> Option<Name> {
+        let (_, oldest) = self.by_age.first_key_value()?;
+        let oldest = oldest.clone();
+        self.remove(&oldest);
+        Some(oldest.0)
     }
 
     fn remove(&mut self, agent: &Agent) {

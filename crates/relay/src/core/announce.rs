@@ -153,6 +153,7 @@ impl Router {
         let Some(link) = self.links.get_mut(&id) else { return };
         // The machine has said what it serves. What it lost and does not name now won't come back.
         for service in self.lost.forget_machine(&link.machine) {
+            self.interests.note(&service);
             self.holds.wake_service(&service);
         }
         let before = std::mem::take(&mut link.services);

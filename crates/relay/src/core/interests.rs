@@ -1,11 +1,12 @@
 //! Which links want to be told who serves what, and what they have not been told yet.
 
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 
-use hopline_route_proto::{AgentFact, MAX_AGENTS_TOLD, Name, ServiceAgents};
+use hopline_route_proto::{AgentState, InstanceId, MAX_AGENTS_TOLD, Name};
 
 use super::Router;
-use super::types::LinkId;
+use super::types::{Agent, AgentsOf, LinkId};
 
 #[derive(Debug, Default)]
 pub(super) struct Interests {
@@ -113,29 +114,42 @@ impl Router {
     /// What a link was not told yet, at most `max` services of it; empty: nothing is left. To be asked until then after
     /// [`Event::AgentsChanged`](super::Event::AgentsChanged).
     ///
-    /// Only agents that would be given a session now are in it: not one that is down, leaves, or has fallen silent. Of
-    /// a name that the link's machine may not dial there are none.
-    pub fn take_agents(&mut self, id: LinkId, max: usize) -> Vec<ServiceAgents> {
+    /// Of a name that the link's machine may not dial there are no agents.
+    pub fn take_agents(&mut self, id: LinkId, max: usize) -> Vec<AgentsOf> {
         let names = self.interests.take(id, max);
         let Some(link) = self.links.get(&id) else { return Vec::new() };
-        let told = |name: Name| {
-            let agents = if link.grants.may_dial(&name) { self.agents_of(&name) } else { Vec::new() };
-            ServiceAgents { service: name.to_string(), agents }
+        let told = |service: Name| {
+            let agents = if link.grants.may_dial(&service) { self.agents_of(&service) } else { Vec::new() };
+            AgentsOf { service, agents }
         };
         names.into_iter().map(told).collect()
     }
 
-    fn agents_of(&self, service: &Name) -> Vec<AgentFact> {
-        let up = self.registry.of(service).filter(|(_, registration)| registration.is_up());
-        let mut agents = BTreeMap::new();
-        for (id, registration) in up {
-            let Some(link) = self.links.get(&id).filter(|link| !link.suspect) else { continue };
-            agents.entry(registration.instance).or_insert(&link.machine);
+    fn agents_of(&self, service: &Name) -> Vec<Agent> {
+        let mut agents: BTreeMap<InstanceId, Agent> = BTreeMap::new();
+        for (id, registration) in self.registry.of(service) {
+            let Some(link) = self.links.get(&id) else { continue };
+            let state = match (registration.is_up(), link.suspect) {
+                (true, false) => AgentState::Up,
+                (true, true) => AgentState::Suspect,
+                (false, _) => AgentState::Down,
+            };
+            let (instance, machine) = (registration.instance, link.machine.clone());
+            let agent = Agent { instance, machine, state, link: Some(id) };
+            // Of several links of one process the best one counts.
+            match agents.entry(instance) {
+                Entry::Occupied(other) if other.get().state <= state => {}
+                Entry::Occupied(mut other) => drop(other.insert(agent)),
+                Entry::Vacant(free) => drop(free.insert(agent)),
+            }
         }
-        let fact = |(instance, machine): (_, &Name)| AgentFact {
-            instance: bytes::Bytes::copy_from_slice(hopline_route_proto::InstanceId::as_bytes(&instance)),
-            machine: machine.to_string(),
-        };
-        agents.into_iter().take(MAX_AGENTS_TOLD).map(fact).collect()
+        for (instance, machine) in self.lost.of(service) {
+            let (machine, state) = (machine.clone(), AgentState::Lost);
+            agents.entry(instance).or_insert(Agent { instance, machine, state, link: None });
+        }
+        let mut agents: Vec<Agent> = agents.into_values().collect();
+        agents.sort_by_key(|agent| agent.state);
+        agents.truncate(MAX_AGENTS_TOLD);
+        agents
     }
 }

@@ -47,8 +47,8 @@ use registry::{Registration, Registry};
 
 pub use limits::{Counters, LIMITS, Limit, RouterConfig};
 pub use types::{
-    AgentStatus, AnnounceError, Announced, Event, Gauges, Grants, HoldId, LinkEnd, LinkId, LinkPhase,
-    LinkStatus, LinkUpError, Refused, Route, ServiceStatus,
+    Agent, AgentStatus, AgentsOf, AnnounceError, Announced, Event, Gauges, Grants, HoldId, LinkEnd, LinkId,
+    LinkPhase, LinkStatus, LinkUpError, Refused, Route, ServiceStatus,
 };
 
 /// The routing core of one relay process. See the [module](self) for what it decides and how to call it.
@@ -246,7 +246,9 @@ impl Router {
 
     /// Time has passed. Early calls do no harm.
     pub fn handle_timeout(&mut self, now: Instant) {
-        self.lost.expire(now);
+        for service in self.lost.expire(now) {
+            self.interests.note(&service);
+        }
         self.seen.expire(now);
         self.holds.expire(now);
     }
@@ -328,7 +330,10 @@ impl Router {
             return;
         }
         let until = now + self.config.hold;
-        if self.lost.insert(service, registration.instance, machine, until, self.config.max_lost) {
+        self.interests.note(&service);
+        let max = self.config.max_lost;
+        if let Some(forgotten) = self.lost.insert(service, registration.instance, machine, until, max) {
+            self.interests.note(&forgotten);
             self.counters.max_lost += 1;
         }
     }

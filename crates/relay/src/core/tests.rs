@@ -13,13 +13,16 @@ use std::time::{Duration, Instant};
 
 use hopline_link_proto::Code;
 use hopline_route_proto::{
-    Announce, Glob, InstanceId, Name, Protocol, RoutingHeader, ServiceAd, ServiceState, SessionId,
+    AgentState, Announce, Glob, InstanceId, Name, Protocol, RoutingHeader, ServiceAd, ServiceState, SessionId,
 };
 
 use super::*;
 
 const HOLD: Duration = Duration::from_secs(10);
 const MS: Duration = Duration::from_millis(1);
+
+/// The agents of one service, as a link was told.
+type Told = Vec<(InstanceId, AgentState)>;
 
 /// A router, a clock that only the test moves, and the short forms of what tests say.
 struct Sim {
@@ -123,8 +126,8 @@ impl Sim {
         holds
     }
 
-    /// What these links are told now: link, service, instances.
-    fn told(&mut self) -> Vec<(LinkId, String, Vec<InstanceId>)> {
+    /// What these links are told now: link, service, agents.
+    fn told(&mut self) -> Vec<(LinkId, String, Told)> {
         drop(self.events());
         let mut told = Vec::new();
         for link in std::mem::take(&mut self.to_tell) {
@@ -134,8 +137,8 @@ impl Sim {
                     break;
                 }
                 for of in services {
-                    let agents = of.agents.iter().map(|agent| agent.instance_id().unwrap()).collect();
-                    told.push((link, of.service, agents));
+                    let agents = of.agents.iter().map(|agent| (agent.instance, agent.state)).collect();
+                    told.push((link, of.service.to_string(), agents));
                 }
             }
         }

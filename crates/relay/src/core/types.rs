@@ -4,7 +4,9 @@ use std::fmt;
 use std::time::Instant;
 
 use hopline_link_proto::Code;
-use hopline_route_proto::{self as route_proto, Glob, IdentError, InstanceId, MAX_NAME_LEN, Name, Protocol};
+use hopline_route_proto::{
+    self as route_proto, AgentState, Glob, IdentError, InstanceId, MAX_NAME_LEN, Name, Protocol,
+};
 use hopline_route_proto::{RoutingHeader, ServiceState};
 
 /// A link of the relay, by a number that the server never gives twice.
@@ -97,6 +99,28 @@ pub enum Event {
     RouteAgain(HoldId),
     /// There is something to tell this link: see [`Router::take_agents`](super::Router::take_agents).
     AgentsChanged(LinkId),
+}
+
+/// The agents of a service, for an edge that dials it: the best ones first.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AgentsOf {
+    /// The service.
+    pub service: Name,
+    /// At most [`MAX_AGENTS_TOLD`](hopline_route_proto::MAX_AGENTS_TOLD).
+    pub agents: Vec<Agent>,
+}
+
+/// One agent process of a service.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Agent {
+    /// This start of the process.
+    pub instance: InstanceId,
+    /// Its machine.
+    pub machine: Name,
+    /// How it is.
+    pub state: AgentState,
+    /// Its link, if it has one.
+    pub link: Option<LinkId>,
 }
 
 /// Why the router does not take a link.

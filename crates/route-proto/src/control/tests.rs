@@ -26,12 +26,19 @@ fn vectors() {
 fn vectors_of_who_serves_what() {
     let interest = EdgeToRelay::Interest(Interest { services: vec!["ledger".to_owned()] });
     assert_eq!(interest.to_frame().unwrap(), &b"\x0a\x1a\x08\x0a\x06ledger"[..]);
-    let agent = AgentFact { instance: Bytes::from_static(&[9; 16]), machine: "db-1".to_owned() };
+    let agent = AgentFact {
+        instance: Bytes::from_static(&[9; 16]),
+        machine: "db-1".to_owned(),
+        state: AgentState::Suspect.into(),
+        rtt_us: Some(5),
+        heard_ms: Some(0),
+    };
+    assert_eq!(agent.agent_state(), AgentState::Suspect);
     assert_eq!(agent.instance_id(), Ok(InstanceId::new([9; 16])));
     let ledger = ServiceAgents { service: "ledger".to_owned(), agents: vec![agent] };
-    let mut expected = b"\x26\x2a\x24\x0a\x22\x0a\x06ledger\x12\x18\x0a\x10".to_vec();
+    let mut expected = b"\x2c\x2a\x2a\x0a\x28\x0a\x06ledger\x12\x1e\x0a\x10".to_vec();
     expected.extend_from_slice(&[9; 16]);
-    expected.extend_from_slice(b"\x12\x04db-1");
+    expected.extend_from_slice(b"\x12\x04db-1\x18\x01\x20\x05\x28\x00");
     let agents = RelayToEdge::Agents(Agents { services: vec![ledger] });
     assert_eq!(agents.to_frame().unwrap(), expected);
     assert_eq!(RelayToEdge::from_body(&expected[1..]), Ok(Some(agents)));

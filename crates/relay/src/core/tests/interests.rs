@@ -1,5 +1,7 @@
 //! Who is told of the agents of a service, and the opens that prefer one.
 
+use AgentState::{Down, Lost, Suspect, Up};
+
 use super::*;
 
 fn services(names: &[&str]) -> Vec<String> {
@@ -13,28 +15,32 @@ fn a_dialler_is_told_of_what_it_asked_for_and_of_each_change() {
     let dialler = sim.dialler();
     assert_eq!(sim.told(), []);
     sim.router.set_interest(dialler, &services(&["ledger", "audit", "Not a name"]));
-    let expected = [("audit", vec![]), ("ledger", vec![instance(1)])];
+    let expected = [("audit", vec![]), ("ledger", vec![(instance(1), Up)])];
     let expected: Vec<_> =
         expected.into_iter().map(|(name, agents)| (dialler, name.to_owned(), agents)).collect();
     assert_eq!(sim.told(), expected);
     assert_eq!(sim.told(), [], "once");
 
-    let ledger =
-        |agents: &[u8]| vec![(dialler, "ledger".to_owned(), agents.iter().map(|id| instance(*id)).collect())];
+    let ledger = |agents: &[(u8, AgentState)]| {
+        let agents = agents.iter().map(|(id, state)| (instance(*id), *state)).collect();
+        vec![(dialler, "ledger".to_owned(), agents)]
+    };
     let second = sim.agent("db-2", 2, &["ledger"]);
-    assert_eq!(sim.told(), ledger(&[1, 2]));
+    assert_eq!(sim.told(), ledger(&[(1, Up), (2, Up)]));
     sim.router.set_suspect(agent, true);
-    assert_eq!(sim.told(), ledger(&[2]), "one that has fallen silent is none to prefer");
+    assert_eq!(sim.told(), ledger(&[(2, Up), (1, Suspect)]), "the best first");
     sim.router.set_suspect(agent, false);
-    assert_eq!(sim.told(), ledger(&[1, 2]));
+    assert_eq!(sim.told(), ledger(&[(1, Up), (2, Up)]));
     sim.announce(second, 2, vec![ad("ledger", ServiceState::Down)]).unwrap();
-    assert_eq!(sim.told(), ledger(&[1]));
+    assert_eq!(sim.told(), ledger(&[(1, Up), (2, Down)]));
     sim.router.link_leaving(agent);
-    assert_eq!(sim.told(), ledger(&[]));
+    assert_eq!(sim.told(), ledger(&[(2, Down)]));
     sim.announce(second, 2, vec![ad("ledger", ServiceState::Up)]).unwrap();
-    assert_eq!(sim.told(), ledger(&[2]));
+    assert_eq!(sim.told(), ledger(&[(2, Up)]));
     sim.lose(second);
-    assert_eq!(sim.told(), ledger(&[]));
+    assert_eq!(sim.told(), ledger(&[(2, Lost)]));
+    sim.pass(HOLD);
+    assert_eq!(sim.told(), ledger(&[]), "it is waited for no longer");
 }
 
 #[test]
@@ -45,7 +51,7 @@ fn who_may_not_dial_a_name_learns_nothing_of_it() {
     sim.router.set_interest(dialler, &services(&["ledger"]));
     assert_eq!(sim.told(), [(dialler, "ledger".to_owned(), vec![])]);
     sim.router.set_grants(dialler, grants(&[], &["*"]));
-    assert_eq!(sim.told(), [(dialler, "ledger".to_owned(), vec![instance(1)])]);
+    assert_eq!(sim.told(), [(dialler, "ledger".to_owned(), vec![(instance(1), Up)])]);
 }
 
 #[test]

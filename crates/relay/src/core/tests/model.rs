@@ -241,7 +241,7 @@ struct Both {
     model: Model,
     held: Vec<(HoldId, LinkId, RoutingHeader)>,
     /// What each link knows of the agents that it wants to know of.
-    told: BTreeMap<(LinkId, String), Vec<InstanceId>>,
+    told: BTreeMap<(LinkId, String), Told>,
 }
 
 impl Both {
@@ -438,10 +438,18 @@ impl Both {
         let mut expected = BTreeMap::new();
         for link in &self.model.links {
             for service in (0..3).filter(|service| has(link.interest, *service)) {
-                let serving = self.model.links.iter().filter(|of| has(of.services & of.up, service));
-                let agents: BTreeSet<InstanceId> = serving.map(|of| instance(of.instance.unwrap())).collect();
-                let visible = has(link.dial, service);
-                let agents = if visible { agents.into_iter().collect() } else { Vec::new() };
+                let mut agents = BTreeMap::new();
+                for of in self.model.links.iter().filter(|of| has(of.services, service)) {
+                    let state = if has(of.up, service) { AgentState::Up } else { AgentState::Down };
+                    let best = agents.entry(instance(of.instance.unwrap())).or_insert(state);
+                    *best = state.min(*best);
+                }
+                for lost in self.model.lost.iter().filter(|lost| lost.service == service) {
+                    agents.entry(instance(lost.instance)).or_insert(AgentState::Lost);
+                }
+                let mut agents: Vec<_> = agents.into_iter().collect();
+                agents.sort_by_key(|(_, state)| *state);
+                let agents = if has(link.dial, service) { agents } else { Vec::new() };
                 expected.insert((link.id, SERVICES[service].to_owned()), agents);
             }
         }
