@@ -29,6 +29,8 @@ pub(crate) enum Fault {
     Freeze { process: String },
     /// A process gets a share of one CPU, by its control group.
     Starve { process: String, percent: u32 },
+    /// The NAT before a host forgets all flows (`conntrack -F`).
+    Forget { host: String },
     /// A host gets another address, and loses the one it had.
     Readdress { host: String },
     /// The wall clock of the chain's processes jumps by so many seconds, forward or back (libfaketime).
@@ -49,6 +51,7 @@ impl fmt::Display for Fault {
             Self::Cut { from, to } => write!(f, "cut {from} <-> {to}"),
             Self::Freeze { process } => write!(f, "freeze {process}"),
             Self::Starve { process, percent } => write!(f, "starve {percent}% {process}"),
+            Self::Forget { host } => write!(f, "forget {host}"),
             Self::Readdress { host } => write!(f, "readdress {host}"),
             Self::Clock { seconds } => write!(f, "clock {seconds}s"),
             Self::Descriptors { process, count } => write!(f, "descriptors {count} {process}"),
@@ -81,6 +84,7 @@ impl FromStr for Fault {
             ["starve", share, process] => {
                 Self::Starve { process: own(process), percent: percent(share)?.into() }
             }
+            ["forget", host] => Self::Forget { host: own(host) },
             ["readdress", host] => Self::Readdress { host: own(host) },
             ["clock", step] => {
                 let seconds =
@@ -174,6 +178,10 @@ pub(crate) fn apply<'a>(
             let process = process(name)?;
             process.signal(Signal::STOP)?;
             Undo::Resume(i32::try_from(process.id())?)
+        }
+        Fault::Forget { host } => {
+            shell::run(&["ip", "netns", "exec", &net.outermost(host), "conntrack", "-F"])?;
+            Undo::Nothing
         }
         Fault::Readdress { host } => readdress(net, host)?,
         Fault::Clock { seconds } => {
@@ -274,6 +282,7 @@ mod tests {
             "starve 5% agent",
             "descriptors 64 sidecar",
             "readdress web",
+            "forget web",
             "clock -3600s",
         ];
         for text in texts {

@@ -201,7 +201,9 @@ fn explains(harm: &Harm, reason: &str, hop: u64) -> bool {
         Harm::Fault(
             Fault::Drop { from, to, .. } | Fault::Loss { from, to, .. } | Fault::Cut { from, to },
         ) => from == host || to == host,
-        Harm::Fault(Fault::Limit { host: hurt, .. } | Fault::Readdress { host: hurt }) => hurt == host,
+        Harm::Fault(
+            Fault::Limit { host: hurt, .. } | Fault::Readdress { host: hurt } | Fault::Forget { host: hurt },
+        ) => hurt == host,
         Harm::Fault(Fault::Clock { .. }) => false,
         Harm::Fault(
             Fault::Freeze { process: hurt }

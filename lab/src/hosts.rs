@@ -25,22 +25,27 @@ const PREFIX: &str = "hl";
 pub(crate) struct Net {
     prefix: String,
     hosts: Vec<String>,
+    /// The host that has a NAT of its own between itself and the switch.
+    behind_nat: Option<String>,
 }
 
 impl Net {
-    /// Builds a switch and these hosts; the first has the address 10.64.0.1, the second 10.64.0.2, and so on.
+    /// Builds a switch and these hosts; the first has the address 10.64.0.1, the second 10.64.0.2, and so on. One of them
+    /// may be behind a NAT, which then has its address.
     ///
     /// # Errors
     ///
     /// When a command fails, as without root.
-    pub(crate) fn build(number: usize, hosts: &[&str]) -> anyhow::Result<Self> {
+    pub(crate) fn build(number: usize, hosts: &[&str], behind_nat: Option<&str>) -> anyhow::Result<Self> {
         let prefix = format!("{PREFIX}{}w{number}", std::process::id());
-        let net = Self { prefix, hosts: hosts.iter().map(|&host| host.to_owned()).collect() };
+        let own = |host: &&str| (*host).to_owned();
+        let net =
+            Self { prefix, hosts: hosts.iter().map(own).collect(), behind_nat: behind_nat.as_ref().map(own) };
         let switch = net.switch();
         let mut namespaces = format!("netns add {switch}\n");
         let mut links = String::from("link add sw type bridge mcast_snooping 0\nlink set sw up\n");
         for host in hosts {
-            let far = net.namespace(host);
+            let far = net.outermost(host);
             writeln!(namespaces, "netns add {far}")?;
             writeln!(links, "link add b-{host} type bridge mcast_snooping 0")?;
             writeln!(links, "link add p-{host} type veth peer name eth0 netns {far}")?;
@@ -55,14 +60,62 @@ impl Net {
         shell::run_with(&["ip", "-batch", "-"], &namespaces)?;
         shell::run_with(&["ip", "-n", &switch, "-batch", "-"], &links).context("the switch")?;
         for host in hosts {
-            let far = net.namespace(host);
             let own = format!(
                 "link set lo up\naddr add {}/24 dev eth0\nlink set eth0 gso_max_segs 1 up\n",
                 net.address(host)
             );
+            let far = net.outermost(host);
             shell::run_with(&["ip", "-n", &far, "-batch", "-"], &own).with_context(|| host.to_string())?;
         }
+        if let Some(host) = behind_nat {
+            net.put_behind_nat(host)?;
+        }
         Ok(net)
+    }
+
+    /// A host behind a NAT that lets nothing in, and forgets flows that it is told to.
+    fn put_behind_nat(&self, host: &str) -> anyhow::Result<()> {
+        let (nat, inner) = (self.outermost(host), self.namespace(host));
+        shell::run(&["ip", "netns", "add", &inner])?;
+        let outer = format!(
+            "link add eth1 type veth peer name eth0 netns {inner}\naddr add 10.65.0.1/24 dev eth1\n\
+             link set eth1 gso_max_segs 1 up\n"
+        );
+        shell::run_with(&["ip", "-n", &nat, "-batch", "-"], &outer).context("the NAT")?;
+        let own = "link set lo up\naddr add 10.65.0.2/24 dev eth0\nlink set eth0 gso_max_segs 1 up\n\
+                   route add default via 10.65.0.1\n";
+        shell::run_with(&["ip", "-n", &inner, "-batch", "-"], own)?;
+        let rules = "table ip nat { chain out { type nat hook postrouting priority 100; oifname eth0 masquerade; }\n}\n\
+                     table ip filter {\n\
+                     chain forward { type filter hook forward priority 0; policy drop;\n\
+                     ct state established accept\niifname eth1 ct state new tcp flags & (syn | ack) == syn accept\n}\n\
+                     chain input { type filter hook input priority 0; policy accept; iifname eth0 drop; }\n}\n";
+        shell::run_with(&["ip", "netns", "exec", &nat, "nft", "-f", "-"], rules)
+            .context("the NAT's rules")?;
+        // A flow that it does not know is not picked up in its middle.
+        for (key, value) in [("ip_forward", "1"), ("netfilter/nf_conntrack_tcp_loose", "0")] {
+            self.set_nat(host, key, value)?;
+        }
+        Ok(())
+    }
+
+    /// Sets a key of the NAT's kernel, such as how long it remembers an idle flow.
+    ///
+    /// # Errors
+    ///
+    /// When there is no such key.
+    pub(crate) fn set_nat(&self, host: &str, key: &str, value: &str) -> anyhow::Result<()> {
+        let root = if key.starts_with("netfilter/") { "/proc/sys/net" } else { "/proc/sys/net/ipv4" };
+        let script = format!("echo {value} > {root}/{key}");
+        shell::run(&["ip", "netns", "exec", &self.outermost(host), "sh", "-c", &script]).map(drop)
+    }
+
+    /// The namespace that has the host's address: its NAT, or its own.
+    pub(crate) fn outermost(&self, host: &str) -> String {
+        match &self.behind_nat {
+            Some(behind) if behind == host => format!("{}-nat", self.prefix),
+            _ => self.namespace(host),
+        }
     }
 
     /// The namespace of a host.

@@ -5,13 +5,14 @@ use std::path::{Path, PathBuf};
 use anyhow::bail;
 
 /// A program and the Debian package that has it.
-const PROGRAMS: [(&str, &str); 7] = [
+const PROGRAMS: [(&str, &str); 8] = [
     ("ip", "iproute2"),
     ("tc", "iproute2"),
     ("ss", "iproute2"),
     ("nft", "nftables"),
     ("setpriv", "util-linux"),
     ("prlimit", "util-linux"),
+    ("conntrack", "conntrack"),
     ("tcpdump", "tcpdump"),
 ];
 

@@ -60,6 +60,8 @@ pub(crate) struct Options {
     pub(crate) agent_keepalive: &'static str,
     /// Whether the server permits client keepalive.
     pub(crate) permit: bool,
+    /// The host that is behind a NAT.
+    pub(crate) behind_nat: Option<&'static str>,
     /// Whether the chain's processes have a clock that can be moved.
     pub(crate) faked_clock: bool,
 }
@@ -73,6 +75,7 @@ impl Options {
             sidecar_keepalive: "default",
             agent_keepalive: "default",
             permit: false,
+            behind_nat: None,
             faked_clock: false,
         }
     }
@@ -114,7 +117,7 @@ impl World {
             hosts.push("far");
         }
         fs::create_dir_all(folder)?;
-        let net = Net::build(number, &hosts)?;
+        let net = Net::build(number, &hosts, options.behind_nat)?;
         let hopline = programs.hopline.clone();
         let mut world = Self {
             processes: Vec::new(),

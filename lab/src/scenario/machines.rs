@@ -8,6 +8,7 @@ use super::streams::{Plan, SOON, ends, run};
 use super::{Case, Figure, Pace, Scenario};
 use crate::fault::Fault;
 use crate::result::Bound;
+use crate::shell::now_ms;
 use crate::world::{Options, Way};
 
 const LIVES: [Figure; 1] =
@@ -24,6 +25,13 @@ const MOVED: [Figure; 5] = {
     };
     [client, status, handler, reason, fresh]
 };
+const NAT: [Figure; 1] = [Figure {
+    id: "second",
+    what: "the message after 30 s",
+    unit: "",
+    article: "",
+    bound: Bound::Word(&["arrives"]),
+}];
 const CLOCK: [Figure; 2] = [
     LIVES[0],
     Figure { id: "fresh", what: "a new channel's call", unit: "", article: "", bound: Bound::Word(&["OK"]) },
@@ -81,7 +89,28 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         what: "The sidecar's host loses its address and gets another under an idle stream; afterwards a new channel calls.",
         figures: &MOVED,
         seconds: 30,
-        run: new_address,
+        run: |case| ended_by(case, None, &Fault::Readdress { host: "web".to_owned() }),
+        ..BASE
+    },
+    Scenario {
+        name: "nat-forgets",
+        promise: "P4",
+        what: "The NAT before the sidecar's host (directly: before the client's) forgets all flows under an idle stream and \
+               drops what it does not know; afterwards a new channel calls.",
+        figures: &MOVED,
+        ways: &[Way::Direct, Way::Unix],
+        seconds: 34,
+        run: |case| ended_by(case, Some("web"), &Fault::Forget { host: "web".to_owned() }),
+        ..BASE
+    },
+    Scenario {
+        name: "nat-idle",
+        promise: "P9",
+        what: "The same NAT forgets flows that are idle for 8 s. The server sends again after 30 s of silence.",
+        figures: &NAT,
+        ways: &[Way::Direct, Way::Unix],
+        seconds: 42,
+        run: nat_idle,
         ..BASE
     },
     Scenario {
@@ -119,26 +148,50 @@ fn say_whether_it_lives(case: &mut Case<'_>) {
     case.word("lives", if ended { "ended" } else { "lives" });
 }
 
-fn new_address(case: &mut Case<'_>) -> anyhow::Result<()> {
+/// A fault that cannot be undone ends the stream; a new channel has to work at once.
+fn ended_by(case: &mut Case<'_>, behind_nat: Option<&'static str>, fault: &Fault) -> anyhow::Result<()> {
     let language = case.language()?;
-    let mut world = case.world()?;
+    let mut world = case.world_with(Options { behind_nat, ..Options::plain(case.way) })?;
     let server = world.start_server(&language)?;
     let target = world.target();
     let client = world.start_client("client", &language, &target, &[])?;
     world.app(client).echo("warm")?;
     world.app(client).call("stream", "ticks", json!({}))?;
     world.app(client).expect("message", "stream", SOON)?;
-    let moved = world.apply(&Fault::Readdress { host: "web".to_owned() })?;
-    let end = world.app(client).expect("end", "stream", SOON)?;
-    case.number("client_s", (end.mono_ms - moved.at_ms) / 1e3);
-    case.word("status", end.text("status"));
-    let handler = world.app(server).expect("handler_end", "stream", SOON)?;
-    case.number("handler_s", (handler.mono_ms - moved.at_ms) / 1e3);
-    let reason = world.reason()?;
-    case.word("reason", reason);
+    let done = world.apply(fault)?;
+    for (id, index, kind) in [("client_s", client, "end"), ("handler_s", server, "handler_end")] {
+        let patience = Duration::from_secs_f64((25e3 - (now_ms() - done.at_ms)).max(0.0) / 1e3);
+        match world.app(index).find(patience, |event| event.kind == kind && event.call == "stream")? {
+            Some(event) => {
+                case.number(id, (event.mono_ms - done.at_ms) / 1e3);
+                if id == "client_s" {
+                    case.word("status", event.text("status"));
+                }
+            }
+            None => case.not_within(id, 25.0),
+        }
+    }
+    if case.way != Way::Direct {
+        let reason = world.reason()?;
+        case.word("reason", reason);
+    }
     let fresh = world.start_client("fresh", &language, &target, &[])?;
     let end = world.app(fresh).echo("fresh")?;
     case.word("fresh", end.text("status"));
+    Ok(())
+}
+
+fn nat_idle(case: &mut Case<'_>) -> anyhow::Result<()> {
+    let language = case.language()?;
+    let mut world = case.world_with(Options { behind_nat: Some("web"), ..Options::plain(case.way) })?;
+    world.net.set_nat("web", "netfilter/nf_conntrack_tcp_timeout_established", "8")?;
+    world.start_server(&language)?;
+    let target = world.target();
+    let client = world.start_client("client", &language, &target, &[])?;
+    world.app(client).call("stream", "ticks", json!({"every_ms": 30_000}))?;
+    world.app(client).expect("message", "stream", SOON)?;
+    let second = world.app(client).find(Duration::from_secs(36), |event| event.body["n"] == 2)?;
+    case.word("second", if second.is_some() { "arrives" } else { "lost" });
     Ok(())
 }
 
