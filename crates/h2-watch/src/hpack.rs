@@ -75,7 +75,7 @@ impl Decoder {
                     }
                     fields.resized = true;
                     self.max_size = size;
-                    self.evict();
+                    self.evict(0);
                 }
                 _ => fields.take(self.literal(&mut block, 4)?.field),
             }
@@ -118,19 +118,29 @@ impl Decoder {
         Ok(Entry { name, field, name_bytes: name_bytes as u32, size: size as u32 })
     }
 
+    /// Makes room first, as the encoder does. What is larger than the table empties it.
     fn insert(&mut self, entry: Entry) {
-        self.size += entry.size as usize;
-        self.entries.push_front(entry);
-        self.evict();
+        let size = entry.size as usize;
+        self.evict(size);
+        if size <= self.max_size {
+            self.size += size;
+            self.entries.push_front(entry);
+        }
     }
 
-    fn evict(&mut self) {
-        while self.size > self.max_size
+    fn evict(&mut self, room: usize) {
+        while self.size + room > self.max_size
             && let Some(oldest) = self.entries.pop_back()
         {
             self.size -= oldest.size as usize;
         }
     }
+}
+
+/// What a field says.
+#[cfg(feature = "testkit")]
+pub(crate) fn meaning_of(name: &[u8], value: &[u8]) -> Field {
+    meaning(Name::of(name), value)
 }
 
 fn meaning(name: Name, value: &[u8]) -> Field {

@@ -27,6 +27,8 @@ mod reader;
 mod status;
 mod stream;
 mod tally;
+#[cfg(feature = "testkit")]
+pub mod testkit;
 mod watcher;
 
 pub use self::evidence::HintKind;
