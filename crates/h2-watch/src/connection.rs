@@ -68,6 +68,8 @@ pub(crate) struct Connection {
     throughput: Throughput,
     /// When each stall becomes one that counts.
     stalls: BTreeSet<(Instant, u32)>,
+    /// Stalls that have been counted and go on.
+    long_stalls: usize,
     pings: Pings,
     limit: StreamLimit,
     /// Failures that no call has followed yet, and when the last was.
@@ -92,6 +94,7 @@ impl Connection {
             widest: FIRST_WINDOW,
             throughput: Throughput::new(now),
             stalls: BTreeSet::new(),
+            long_stalls: 0,
             pings: Pings::default(),
             limit: StreamLimit::default(),
             failures: (0, None),
@@ -244,6 +247,11 @@ impl Connection {
         }
     }
 
+    /// Whether a stall goes on that counts: its length grows without a byte.
+    pub(crate) fn is_stalled(&self) -> bool {
+        self.long_stalls > 0
+    }
+
     /// The next moment at which something is due without a byte.
     pub(crate) fn poll_timeout(&self) -> Option<Instant> {
         self.stalls.first().map(|(at, _)| *at)
@@ -255,6 +263,7 @@ impl Connection {
             && at <= now
         {
             self.stalls.remove(&(at, id));
+            self.long_stalls += 1;
             self.tally.bad(HintKind::AppNotReading);
             self.tally.evidence.add(HintKind::AppNotReading, 0, 1);
             self.tally.evidence.most(HintKind::AppNotReading, 1, STALL.as_millis() as u64);

@@ -4,6 +4,7 @@ use std::fmt;
 use std::time::Duration;
 
 use crate::connection::Connection;
+use crate::field::Implementation;
 use crate::reader::{END_HEADERS, END_STREAM, GOAWAY, HEAD_BYTES, HEADERS, SETTINGS};
 use crate::stream::Stream;
 
@@ -62,8 +63,9 @@ pub(crate) fn explain(connection: &Connection, cause: &Cause<'_>) -> Option<Vec<
     let goaway = connection.goaway.map_or(u32::MAX, |goaway| goaway.last);
     let mut resize = connection.resize_due;
     for (id, stream) in connection.streams.iter() {
+        let may_end = stream.position.is_between() || takes_trailers_inside(connection.tally.agent);
         // Beyond the server's own GOAWAY the client knows already that nothing was done.
-        if stream.grpc && stream.position.is_between() && id <= goaway {
+        if stream.grpc && may_end && id <= goaway {
             let block = block(stream, &message, std::mem::take(&mut resize));
             frame(&mut out, HEADERS, END_STREAM | END_HEADERS, id, &block);
         }
@@ -75,6 +77,13 @@ pub(crate) fn explain(connection: &Connection, cause: &Cause<'_>) -> Option<Vec<
     payload.extend_from_slice(message.as_bytes());
     frame(&mut out, GOAWAY, 0, 0, &payload);
     Some(out)
+}
+
+/// Which clients take a status in the middle of a message for what it says. Measured: grpcio 1.85.3, grpc-js 1.14.7
+/// and tonic 0.14.9 do; grpc-go 1.85.0 says INTERNAL `unexpected EOF` instead, where the end of the connection is
+/// UNAVAILABLE. The others were not measured.
+fn takes_trailers_inside(agent: Implementation) -> bool {
+    matches!(agent, Implementation::Python | Implementation::Node | Implementation::Tonic)
 }
 
 fn block(stream: &Stream, message: &str, resize: bool) -> Vec<u8> {

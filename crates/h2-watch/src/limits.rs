@@ -15,11 +15,14 @@ pub struct Limits {
     /// Size of a header table, as HPACK counts it. Default 64 KiB, which is 64 KiB of memory at most, for each
     /// direction. A larger one: gave up, `header_table`.
     pub table_bytes: usize,
+    /// Bytes that all watchers of a mapping may hold together. Default 64 MiB: a hundred connections at their worst
+    /// (0.6 MB), or thousands of ordinary ones (a few KB). The watcher that goes beyond it gave up, `memory`.
+    pub mapping_bytes: usize,
 }
 
 impl Default for Limits {
     fn default() -> Self {
-        Self { streams: 1_024, block_bytes: 64 << 10, table_bytes: 64 << 10 }
+        Self { streams: 1_024, block_bytes: 64 << 10, table_bytes: 64 << 10, mapping_bytes: 64 << 20 }
     }
 }
 

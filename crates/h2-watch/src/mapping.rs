@@ -68,6 +68,8 @@ pub struct MappingWatch {
     /// Connections that failed and that no other has followed yet, and when the last did.
     failures: (u64, Option<Instant>),
     agent: Implementation,
+    /// Bytes that its watchers held when they were folded last.
+    held: usize,
 }
 
 impl MappingWatch {
@@ -87,6 +89,7 @@ impl MappingWatch {
             ended: Recent { began: now, counts: Ended::default() },
             failures: (0, None),
             agent: Implementation::Other,
+            held: 0,
         }
     }
 
@@ -112,8 +115,10 @@ impl MappingWatch {
     }
 
     /// Takes what a watcher has counted since the last time. Once a second is often enough, and once after
-    /// [`Watcher::close`]; [`Watcher::has_news`] tells whether it is worth it.
+    /// [`Watcher::close`]; [`Watcher::has_news`] tells whether it is worth it. A watcher that is dropped without the last
+    /// of them counts as held for ever.
     pub fn fold(&mut self, watcher: &mut Watcher, now: Instant) {
+        self.fold_memory(watcher);
         self.fold_inspect(watcher);
         let mut tally = watcher.take_tally(now);
         self.counters.absorb(&tally.counters);
@@ -128,6 +133,17 @@ impl MappingWatch {
         {
             self.fold_end(watcher, ended_by, now);
         }
+    }
+
+    fn fold_memory(&mut self, watcher: &mut Watcher) {
+        let mut held = if watcher.ended_by.is_some() { 0 } else { watcher.held_bytes() };
+        self.held = self.held.saturating_sub(watcher.folded.held);
+        if self.held + held > self.limits.mapping_bytes && watcher.inspect() == Inspect::H2c {
+            watcher.give_up(GaveUp::Memory);
+            held = watcher.held_bytes();
+        }
+        self.held += held;
+        watcher.folded.held = held;
     }
 
     fn fold_inspect(&mut self, watcher: &mut Watcher) {

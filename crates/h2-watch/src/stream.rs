@@ -7,8 +7,8 @@ use crate::flow::Window;
 
 /// Where a response stands among its messages: five bytes of framing, then as many as they say.
 ///
-/// It is followed for one purpose: a cut may end a stream with trailers only between messages. Inside one, grpc-go
-/// reads them as INTERNAL, where a plain reset is UNAVAILABLE.
+/// It is followed for one purpose: inside a message, grpc-go reads the trailers of a cut as INTERNAL, where a plain
+/// reset is UNAVAILABLE.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Position {
     /// Bytes of the framing that have passed, below five.

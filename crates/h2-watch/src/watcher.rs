@@ -25,12 +25,14 @@ pub enum GaveUp {
     Hpack,
     /// The client speaks HTTP/2, the server does not.
     Server,
+    /// All watchers of the mapping together held more than [`Limits::mapping_bytes`].
+    Memory,
 }
 
 impl GaveUp {
     /// Every reason.
-    pub const ALL: [Self; 5] =
-        [Self::Framing, Self::HeaderBlock, Self::HeaderTable, Self::Hpack, Self::Server];
+    pub const ALL: [Self; 6] =
+        [Self::Framing, Self::HeaderBlock, Self::HeaderTable, Self::Hpack, Self::Server, Self::Memory];
 
     /// The word for it.
     #[must_use]
@@ -41,6 +43,7 @@ impl GaveUp {
             Self::HeaderTable => "header_table",
             Self::Hpack => "hpack",
             Self::Server => "server",
+            Self::Memory => "memory",
         }
     }
 }
@@ -118,6 +121,8 @@ pub(crate) struct Folded {
     /// Kinds of hints that this connection was counted for.
     pub(crate) shown: [bool; crate::HintKind::ALL.len()],
     pub(crate) closed: bool,
+    /// Bytes that it held then.
+    pub(crate) held: usize,
 }
 
 impl std::fmt::Debug for Watcher {
@@ -254,8 +259,9 @@ impl Watcher {
     /// with UNAVAILABLE and `cause` (promise P19).
     ///
     /// Each open call gets trailers, or a response of trailers alone where none had begun; then a GOAWAY. A call gets
-    /// nothing that the server had ended, that the client had reset, or whose response stands inside a message: that
-    /// one ends with the connection. The fields are literals that no table keeps.
+    /// nothing that the server had ended, or that the client had reset; nor one whose response stands inside a message,
+    /// unless the client is known to take that (grpcio, grpc-js, tonic): it ends with the connection. The fields are
+    /// literals that no table keeps.
     ///
     /// None: there is nothing that may be written, so reset the connection. That is so where it is not followed, where
     /// the server's last byte was inside a frame or a header block, and where the server has said nothing and no call
@@ -278,7 +284,10 @@ impl Watcher {
             Mode::Deciding(connection, _) | Mode::Following(connection) => &connection.tally,
             Mode::Done(_) => &self.rest,
         };
-        let changed = self.inspect() != self.folded.inspect || self.ended_by.is_some() && !self.folded.closed;
+        let stalled = matches!(&self.mode, Mode::Following(connection) if connection.is_stalled());
+        let changed = stalled
+            || self.inspect() != self.folded.inspect
+            || self.ended_by.is_some() && !self.folded.closed;
         !self.is_off() && (changed || !tally.is_empty())
     }
 
@@ -309,7 +318,7 @@ impl Watcher {
     }
 
     /// The bytes go on; only the watching ends. Everything that was kept for it goes.
-    fn give_up(&mut self, reason: GaveUp) {
+    pub(crate) fn give_up(&mut self, reason: GaveUp) {
         if let Some(connection) = self.connection() {
             let tally = std::mem::take(&mut connection.tally);
             self.rest.absorb(&tally);

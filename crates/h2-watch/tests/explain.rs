@@ -231,6 +231,22 @@ fn who_gets_nothing() {
     assert_eq!(talk.watcher.explain(&CAUSE), None, "gave up");
 }
 
+/// Inside a message grpc-go would read INTERNAL; others take it.
+#[test]
+fn inside_a_message_it_depends_on_the_client() {
+    for (agent, speaks) in
+        [("grpc-go/1.85.0", false), ("tonic/0.14.9", true), ("grpc-java-netty/1.85.1", false)]
+    {
+        let mut talk = Talk::begin();
+        talk.client(&request_of(1, "1S", "localhost", agent));
+        talk.server(&[response(1), frame(DATA, 0, 1, &[0, 0, 0, 0, 9, 1])].concat());
+        talk.counters();
+        let bytes = talk.watcher.explain(&CAUSE).unwrap();
+        assert_eq!(bytes[3] == HEADERS, speaks, "{agent}");
+        assert!(bytes.ends_with(&goaway(1, 0, MESSAGE)));
+    }
+}
+
 #[test]
 fn a_long_message_is_cut_and_escaped() {
     let mut talk = Talk::begin();

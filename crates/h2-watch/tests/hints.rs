@@ -169,11 +169,13 @@ fn data_that_waits_on_a_stream() {
     assert_eq!(hint.evidence, [("stalls_over_5s", 1), ("longest_stall_ms", 5_001)]);
     assert!(hint.message.contains("stream.Recv()"), "{}", hint.message);
     talk.wait_ms(2_000);
+    assert!(talk.watcher.has_news());
     assert_eq!(talk.hints()[0].evidence, [("stalls_over_5s", 1), ("longest_stall_ms", 7_001)]);
     talk.wait_ms(1_000);
     talk.client(&window_update(1, 65_535));
     talk.wait_ms(10_000);
     assert_eq!(talk.hints()[0].evidence, [("stalls_over_5s", 1), ("longest_stall_ms", 8_001)]);
+    assert!(!talk.watcher.has_news(), "nothing grows any longer");
 }
 
 #[test]

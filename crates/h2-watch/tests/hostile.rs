@@ -3,7 +3,7 @@
 #[expect(dead_code, reason = "shared with the other tests")]
 mod words;
 
-use hopline_h2_watch::{GaveUp, Inspect, Limits, Watcher};
+use hopline_h2_watch::{EndedBy, GaveUp, Inspect, Limits, MappingWatch, Watcher};
 use words::*;
 
 /// What one connection may cost: streams, two blocks that are incomplete, two tables.
@@ -77,6 +77,30 @@ fn a_flood_of_continuations_ends_the_watching() {
     }
     assert_eq!(talk.watcher.inspect(), Inspect::GaveUp(GaveUp::HeaderBlock));
     assert!(talk.watcher.held_bytes() < 4_096, "everything is let go: {}", talk.watcher.held_bytes());
+}
+
+#[test]
+fn all_connections_of_a_mapping_together() {
+    let now = now();
+    let limits = Limits { mapping_bytes: 3 << 20, ..Limits::default() };
+    let mut mapping = MappingWatch::new(true, limits, now);
+    let mut watchers: Vec<Watcher> = (0..10).map(|_| mapping.connect(now)).collect();
+    for watcher in &mut watchers {
+        worst(watcher, now);
+        mapping.fold(watcher, now);
+    }
+    let held: usize = watchers.iter().map(Watcher::held_bytes).sum();
+    assert!(held <= 3 << 20, "{held}");
+    let gave_up = mapping.inspected().gave_up[GaveUp::Memory as usize];
+    assert_eq!(gave_up, 5, "five of them fit");
+    for watcher in &mut watchers {
+        watcher.close(EndedBy::Fault, now);
+        mapping.fold(watcher, now);
+    }
+    let mut another = mapping.connect(now);
+    worst(&mut another, now);
+    mapping.fold(&mut another, now);
+    assert_eq!(another.inspect(), Inspect::H2c, "closed ones make room");
 }
 
 #[test]

@@ -96,6 +96,7 @@ impl Connection {
     pub(super) fn record_stall(&mut self, id: u32, since: Option<Instant>, now: Instant) {
         let Some(since) = since else { return };
         let uncounted = self.stalls.remove(&(since + STALL, id));
+        self.long_stalls = self.long_stalls.saturating_sub(usize::from(!uncounted));
         let length = now.saturating_duration_since(since);
         if length < STALL {
             return;
@@ -110,6 +111,9 @@ impl Connection {
 
     /// How long the longest wait is that goes on now, if it counts: for numbers that are shown meanwhile.
     pub(crate) fn note_running_stalls(&mut self, now: Instant) {
+        if !self.is_stalled() {
+            return;
+        }
         let streams = self.streams.iter().filter_map(|(_, stream)| stream.window.stalled_since);
         let oldest = streams.chain(self.window.stalled_since).min();
         let length = oldest.map(|since| now.saturating_duration_since(since)).unwrap_or_default();

@@ -8,7 +8,7 @@ use hopline_h2_watch::{Cause, Counters, EndedBy, HintKind, Inspect, Limits, Mapp
 use crate::words::*;
 
 /// Bounds that a few bytes can reach.
-const LIMITS: Limits = Limits { streams: 4, block_bytes: 200, table_bytes: 300 };
+const LIMITS: Limits = Limits { streams: 4, block_bytes: 200, table_bytes: 300, mapping_bytes: MOST };
 /// What a watcher of these bounds may hold, in bytes.
 const MOST: usize = 16 << 10;
 
