@@ -24,6 +24,8 @@ use crate::splice::SpliceOutcome;
 
 /// Sessions that have arrived and wait for [`Node::accept`], beyond those that wait in their links.
 const ARRIVED: usize = 64;
+/// Beyond the drain's deadline, which ends all sessions.
+const REFUSED_FOR: Duration = Duration::from_secs(1);
 /// After a failed accept, which is most often a lack of file descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
@@ -363,17 +365,30 @@ impl Node {
     }
 
     /// Accepts, dials and opens nothing any more; lets open sessions run for at most `deadline`, when they are cut
-    /// with `drain_deadline`; ends all links. [`Node::accept`] and [`Node::serve`] return. Cancel safe: the drain
-    /// goes on.
+    /// with `drain_deadline`; ends all links. [`Node::accept`] and [`Node::serve`] return; what had arrived and nobody
+    /// took is refused with `draining`, safe to repeat elsewhere. Cancel safe: the drain goes on.
     pub async fn drain(&self, deadline: Duration) {
         self.inner.leaving.send_replace(true);
+        let refusing = tokio::spawn(refuse_arrived(Arc::clone(&self.inner), deadline + REFUSED_FOR));
         let pools: Vec<Pool> = self.inner.lock().values().cloned().collect();
         let mut drains = JoinSet::new();
         for pool in pools {
             drains.spawn(async move { pool.drain(deadline).await });
         }
         while drains.join_next().await.is_some() {}
+        refusing.abort();
     }
+}
+
+/// Refuses what had arrived when the drain began, and nobody took.
+async fn refuse_arrived(inner: Arc<Inner>, within: Duration) {
+    let refuse = async {
+        let mut arrived = inner.arrived.lock().await;
+        while let Some((_, session)) = arrived.recv().await {
+            session.abort(Code::DRAINING, "this side is on its way out");
+        }
+    };
+    drop(timeout(within, refuse).await);
 }
 
 /// Waits until the node is on its way out.

@@ -187,7 +187,9 @@ async fn serve(inner: &Inner, session: crate::Session) {
     let Some(sessions) = &inner.sessions else {
         return session.abort(Code::REFUSED, "this side only opens sessions");
     };
-    // Dropped while it waits for its place, it is refused.
+    if inner.leaving.borrow().is_some() {
+        return session.abort(Code::DRAINING, "this side is on its way out");
+    }
     let Ok(place) = sessions.reserve().await else {
         return session.abort(Code::SHUTDOWN, "this side takes no sessions any more");
     };

@@ -3,6 +3,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a helper of a test fails as the test itself does")]
 
+mod cancel;
 mod carriers;
 mod deadlines;
 mod ends;

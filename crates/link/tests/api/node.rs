@@ -224,3 +224,24 @@ async fn a_drain_lets_forwards_run_to_their_end() {
     assert!(began.elapsed() < Duration::from_secs(1), "{:?}", began.elapsed());
     assert_eq!(carried.await.unwrap().end, SpliceEnd::Clean);
 }
+
+#[tokio::test(start_paused = true)]
+async fn what_has_arrived_and_nobody_took_is_refused_by_a_drain_as_safe_to_repeat() {
+    let (alpha, beta) = (node("alpha"), node("beta"));
+    alpha.connect("beta", memory(&beta));
+    let mux = alpha.pool("beta").unwrap().link(WITHIN).await.unwrap();
+    // More than wait in the node, so that some wait in the link.
+    let sessions: Vec<Session> = (0..200).map(|_| mux.open("h").unwrap()).collect();
+    while beta.pool("alpha").is_err() || beta.pool("alpha").unwrap().links()[0].sessions < 200 {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    let began = Instant::now();
+    let drain = beta.drain(Duration::from_secs(60));
+    let refused = async {
+        for session in &sessions {
+            assert_eq!(session.answered().await.unwrap_err().code, Code::DRAINING);
+        }
+    };
+    tokio::join!(drain, refused);
+    assert!(began.elapsed() < Duration::from_secs(1), "{:?}", began.elapsed());
+}
