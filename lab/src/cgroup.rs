@@ -63,6 +63,19 @@ impl Quota {
     }
 }
 
+/// Removes the groups of the lab with this process id; those that still have processes stay.
+pub(crate) fn remove_all_of(lab: u32) {
+    let start = format!("hopline-lab-{lab}-");
+    for root in ["/sys/fs/cgroup", "/sys/fs/cgroup/cpu"] {
+        let Ok(entries) = fs::read_dir(root) else { continue };
+        for entry in entries.flatten() {
+            if entry.file_name().to_string_lossy().starts_with(&start) {
+                let _ = fs::remove_dir(entry.path());
+            }
+        }
+    }
+}
+
 fn controllers(root: &str) -> String {
     fs::read_to_string(Path::new(root).join("cgroup.controllers")).unwrap_or_default()
 }

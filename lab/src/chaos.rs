@@ -77,8 +77,6 @@ pub(crate) fn prove(
     if !wrong.is_empty() {
         bail!("the history is wrong:\n  {}", wrong.join("\n  "));
     }
-    // Only what a failed run has left is worth keeping.
-    let _ = std::fs::remove_dir_all(folder);
     Ok(())
 }
 

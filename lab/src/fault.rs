@@ -2,6 +2,7 @@
 //! undoes itself, so nothing outlives a scenario that fails. What a crash leaves goes with its namespaces.
 
 use std::fmt;
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -29,6 +30,8 @@ pub(crate) enum Fault {
     Freeze { process: String },
     /// A process gets a share of one CPU, by its control group.
     Starve { process: String, percent: u32 },
+    /// The disk of a process's state folder is full; only where the world gave it a small one.
+    FullDisk { process: String },
     /// The NAT before a host forgets all flows (`conntrack -F`).
     Forget { host: String },
     /// A host gets another address, and loses the one it had.
@@ -51,6 +54,7 @@ impl fmt::Display for Fault {
             Self::Cut { from, to } => write!(f, "cut {from} <-> {to}"),
             Self::Freeze { process } => write!(f, "freeze {process}"),
             Self::Starve { process, percent } => write!(f, "starve {percent}% {process}"),
+            Self::FullDisk { process } => write!(f, "full disk {process}"),
             Self::Forget { host } => write!(f, "forget {host}"),
             Self::Readdress { host } => write!(f, "readdress {host}"),
             Self::Clock { seconds } => write!(f, "clock {seconds}s"),
@@ -84,6 +88,7 @@ impl FromStr for Fault {
             ["starve", share, process] => {
                 Self::Starve { process: own(process), percent: percent(share)?.into() }
             }
+            ["full", "disk", process] => Self::FullDisk { process: own(process) },
             ["forget", host] => Self::Forget { host: own(host) },
             ["readdress", host] => Self::Readdress { host: own(host) },
             ["clock", step] => {
@@ -113,6 +118,7 @@ enum Undo {
     Commands(Vec<Vec<String>>),
     Resume(i32),
     Clock(PathBuf),
+    Remove(PathBuf),
     Quota(Quota),
 }
 
@@ -147,11 +153,13 @@ fn undo(undo: Undo) -> anyhow::Result<()> {
             Ok(rustix::process::kill_process(pid, Signal::CONT)?)
         }
         Undo::Clock(file) => set_clock(&file, 0),
+        Undo::Remove(file) => Ok(std::fs::remove_file(file)?),
         Undo::Quota(quota) => quota.lift(),
     }
 }
 
-/// Puts a fault in force. `process` finds a process of the world by its name, `clock` is the file of its faked clock.
+/// Puts a fault in force. `process` finds a process of the world by its name, `folder` is
+/// the world's.
 ///
 /// # Errors
 ///
@@ -159,7 +167,7 @@ fn undo(undo: Undo) -> anyhow::Result<()> {
 pub(crate) fn apply<'a>(
     fault: &Fault,
     net: &Net,
-    clock: &Path,
+    folder: &Path,
     process: impl Fn(&str) -> anyhow::Result<&'a Process>,
 ) -> anyhow::Result<Applied> {
     let at_ms = shell::now_ms();
@@ -179,14 +187,16 @@ pub(crate) fn apply<'a>(
             process.signal(Signal::STOP)?;
             Undo::Resume(i32::try_from(process.id())?)
         }
+        Fault::FullDisk { process } => fill(&folder.join(process))?,
         Fault::Forget { host } => {
             shell::run(&["ip", "netns", "exec", &net.outermost(host), "conntrack", "-F"])?;
             Undo::Nothing
         }
         Fault::Readdress { host } => readdress(net, host)?,
         Fault::Clock { seconds } => {
-            set_clock(clock, *seconds)?;
-            Undo::Clock(clock.to_path_buf())
+            let clock = clock(folder);
+            set_clock(&clock, *seconds)?;
+            Undo::Clock(clock)
         }
         Fault::Starve { process: name, percent } => Undo::Quota(Quota::put(process(name)?.id(), *percent)?),
         Fault::Descriptors { process: name, count } => {
@@ -197,6 +207,27 @@ pub(crate) fn apply<'a>(
         }
     };
     Ok(Applied { undo: Some(undo), at_ms })
+}
+
+/// Fills the disk that a folder is on; only one that the lab has made for it.
+fn fill(folder: &Path) -> anyhow::Result<Undo> {
+    let mounts = std::fs::read_to_string("/proc/mounts")?;
+    let place = folder.display().to_string();
+    if !mounts.lines().any(|line| line.split(' ').nth(1) == Some(&place)) {
+        bail!("{place} has no disk of its own to fill");
+    }
+    let path = folder.join("filling");
+    let mut file = std::fs::File::create(&path)?;
+    // Large pieces first, then to the last byte.
+    for piece in [vec![0; 65_536], vec![0; 1]] {
+        while file.write_all(&piece).is_ok() {}
+    }
+    Ok(Undo::Remove(path))
+}
+
+/// The file of a world's faked clock.
+pub(crate) fn clock(folder: &Path) -> PathBuf {
+    folder.join("clock")
 }
 
 /// Moves a faked clock to so many seconds beside the true one.
@@ -283,6 +314,7 @@ mod tests {
             "descriptors 64 sidecar",
             "readdress web",
             "forget web",
+            "full disk relay",
             "clock -3600s",
         ];
         for text in texts {

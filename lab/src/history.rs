@@ -208,6 +208,7 @@ fn explains(harm: &Harm, reason: &str, hop: u64) -> bool {
         Harm::Fault(
             Fault::Freeze { process: hurt }
             | Fault::Starve { process: hurt, .. }
+            | Fault::FullDisk { process: hurt }
             | Fault::Descriptors { process: hurt, .. },
         )
         | Harm::Kill(hurt)

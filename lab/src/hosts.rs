@@ -152,18 +152,12 @@ impl Drop for Net {
     }
 }
 
-/// Removes what labs have left whose process is gone.
-pub(crate) fn sweep() {
-    for namespace in list() {
-        if let Some(pid) = owner(&namespace)
-            && !lives(pid)
-        {
-            remove_one(&namespace);
-        }
-    }
+/// The process ids of all labs that have namespaces.
+pub(crate) fn owners() -> Vec<u32> {
+    list().iter().filter_map(|namespace| owner(namespace)).collect()
 }
 
-/// Removes all that the lab with this process id has made.
+/// Removes the namespaces of the lab with this process id, and every process in them.
 pub(crate) fn remove_all_of(pid: u32) {
     for namespace in list().iter().filter(|namespace| owner(namespace) == Some(pid)) {
         remove_one(namespace);
@@ -197,11 +191,6 @@ fn owner(namespace: &str) -> Option<u32> {
     let (pid, rest) = rest.split_once('w')?;
     rest.starts_with(|c: char| c.is_ascii_digit()).then_some(())?;
     pid.parse().ok()
-}
-
-/// Whether this process is a running lab.
-fn lives(pid: u32) -> bool {
-    fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|name| name.trim() == "hopline-lab")
 }
 
 #[cfg(test)]

@@ -6,7 +6,7 @@ use std::process::{Child, Command, Stdio};
 
 use anyhow::Context as _;
 
-use crate::hosts;
+use crate::leftovers;
 
 /// The watching process. Dropping it lets it finish.
 #[derive(Debug)]
@@ -43,5 +43,5 @@ pub(crate) fn run(lab: u32) {
     let mut nothing = Vec::new();
     // An error is the end of the pipe too.
     let _ = std::io::stdin().read_to_end(&mut nothing);
-    hosts::remove_all_of(lab);
+    leftovers::remove_all_of(lab);
 }

@@ -10,6 +10,7 @@ mod fault;
 mod history;
 mod hosts;
 mod janitor;
+mod leftovers;
 mod machine;
 mod needs;
 mod plan;
@@ -130,9 +131,9 @@ fn lab() -> anyhow::Result<()> {
         }
     };
     let programs = Programs { hopline, apps: apps::build(&languages, &root, &target)? };
-    hosts::sweep();
+    leftovers::sweep();
     let _janitor = Janitor::start()?;
-    let folder = std::env::temp_dir().join(format!("hopline-lab-{}", std::process::id()));
+    let folder = leftovers::folder();
     if let Some(plan) = plan {
         return chaos::prove(&programs, &folder, arguments.seed, &plan, &target);
     }

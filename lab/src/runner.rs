@@ -8,6 +8,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
 use crate::apps::Language;
+use crate::leftovers;
 use crate::result::Run;
 use crate::scenario::{Case, Pace, Scenario};
 use crate::world::{Programs, Way};
@@ -22,7 +23,7 @@ pub(crate) struct Work<'a> {
     pub(crate) seed: u64,
     /// How many that wait run at once.
     pub(crate) side_by_side: usize,
-    /// Where worlds have their folders; those of failed runs stay.
+    /// Where worlds have their folders.
     pub(crate) folder: PathBuf,
 }
 
@@ -56,8 +57,6 @@ pub(crate) fn run(work: &Work<'_>) -> Vec<Run> {
     });
     let mut runs = done.into_inner().unwrap_or_else(PoisonError::into_inner);
     runs.extend(alone.into_iter().map(|item| one(work, item)));
-    // Gone only when no failed run has left something in it.
-    let _ = std::fs::remove_dir(&work.folder);
     let place = |run: &Run| {
         let scenario = work.scenarios.iter().position(|scenario| scenario.name == run.scenario);
         (scenario, run.app.clone(), run.way.clone(), run.run)
@@ -116,10 +115,13 @@ fn one(work: &Work<'_>, item: Item<'_>) -> Run {
         Ok(Err(error)) => Some(format!("{error:#}")),
         Err(_) => Some("the scenario panicked".to_owned()),
     };
-    if error.is_none() {
-        // The logs of a run that failed stay.
-        let _ = std::fs::remove_dir_all(&folder);
-    }
+    let error = match error {
+        None => {
+            let _ = std::fs::remove_dir_all(&folder);
+            None
+        }
+        Some(error) => Some(format!("{error} (logs: {})", leftovers::keep(&folder).display())),
+    };
     let run = Run {
         scenario: item.scenario.name.to_owned(),
         app: app.to_owned(),

@@ -18,6 +18,7 @@ use crate::app::App;
 use crate::apps::Language;
 use crate::fault::{self, Applied, Fault};
 use crate::hosts::Net;
+use crate::leftovers::SmallDisk;
 use crate::process::{Process, Start};
 use crate::{needs, shell, status};
 
@@ -62,6 +63,8 @@ pub(crate) struct Options {
     pub(crate) permit: bool,
     /// The host that is behind a NAT.
     pub(crate) behind_nat: Option<&'static str>,
+    /// Whether state folders are on small disks of their own.
+    pub(crate) small_disks: bool,
     /// Whether the chain's processes have a clock that can be moved.
     pub(crate) faked_clock: bool,
 }
@@ -76,6 +79,7 @@ impl Options {
             agent_keepalive: "default",
             permit: false,
             behind_nat: None,
+            small_disks: false,
             faked_clock: false,
         }
     }
@@ -94,6 +98,7 @@ pub(crate) struct World {
     // Before `net`: processes end before their hosts go.
     processes: Vec<Process>,
     apps: Vec<App>,
+    disks: Vec<SmallDisk>,
     pub(crate) net: Net,
     folder: PathBuf,
     hopline: PathBuf,
@@ -122,11 +127,17 @@ impl World {
         let mut world = Self {
             processes: Vec::new(),
             apps: Vec::new(),
+            disks: Vec::new(),
             net,
             folder: folder.to_path_buf(),
             hopline,
             options,
         };
+        if world.options.small_disks {
+            for name in ["relay", "agent", "sidecar"] {
+                world.disks.push(SmallDisk::mount(&world.folder.join(name))?);
+            }
+        }
         if world.options.way != Way::Direct {
             world.start_relay()?;
             world.join("agent", "db", "--publish")?;
@@ -185,7 +196,7 @@ impl World {
 
     /// What libfaketime reads. Only the wall clock is moved: the monotonic one never jumps on a real machine.
     fn faked_clock(&self) -> anyhow::Result<Vec<(String, String)>> {
-        let file = self.clock();
+        let file = fault::clock(&self.folder);
         if !file.exists() {
             fault::set_clock(&file, 0)?;
         }
@@ -197,10 +208,6 @@ impl World {
             ("FAKETIME_DONT_FAKE_MONOTONIC", "1".to_owned()),
         ];
         Ok(words.map(|(key, value)| (key.to_owned(), value)).to_vec())
-    }
-
-    fn clock(&self) -> PathBuf {
-        self.folder.join("clock")
     }
 
     fn join(&self, name: &str, host: &str, right: &str) -> anyhow::Result<()> {
@@ -378,7 +385,7 @@ impl World {
     ///
     /// As [`fault::apply`].
     pub(crate) fn apply(&self, fault: &Fault) -> anyhow::Result<Applied> {
-        fault::apply(fault, &self.net, &self.clock(), |name| self.process(name))
+        fault::apply(fault, &self.net, &self.folder, |name| self.process(name))
     }
 
     /// Drops every packet between two hosts, both ways.

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use rustix::process::Signal;
 use serde_json::json;
 
 use super::streams::{Plan, SOON, ends, run};
@@ -114,6 +115,16 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         ..BASE
     },
     Scenario {
+        name: "full-disk",
+        promise: "P14",
+        what: "The disks of relay, agent and sidecar are full. A stream lives on; the relay is killed and started again, and a \
+               new channel calls.",
+        figures: &CLOCK,
+        seconds: 25,
+        run: full_disk,
+        ..BASE
+    },
+    Scenario {
         name: "clock-forward",
         promise: "P11",
         what: "The wall clock of relay, agent and sidecar jumps an hour forward under an idle stream; a new channel calls.",
@@ -209,6 +220,30 @@ fn clock(case: &mut Case<'_>, seconds: i64) -> anyhow::Result<()> {
     let wait = Duration::from_secs(17);
     let end = world.app(client).find(wait, |event| event.kind == "end" && event.call == "stream")?;
     case.word("lives", if end.is_some() { "ended" } else { "lives" });
+    let fresh = world.start_client("fresh", &language, &target, &[])?;
+    let end = world.app(fresh).echo("fresh")?;
+    case.word("fresh", end.text("status"));
+    Ok(())
+}
+
+fn full_disk(case: &mut Case<'_>) -> anyhow::Result<()> {
+    let language = case.language()?;
+    let mut world = case.world_with(Options { small_disks: true, ..Options::plain(case.way) })?;
+    world.start_server(&language)?;
+    let target = world.target();
+    let client = world.start_client("client", &language, &target, &[])?;
+    world.app(client).echo("warm")?;
+    world.app(client).call("stream", "ticks", json!({}))?;
+    world.app(client).expect("message", "stream", SOON)?;
+    let mut full = Vec::new();
+    for process in ["relay", "agent", "sidecar"] {
+        full.push(world.apply(&Fault::FullDisk { process: process.to_owned() })?);
+    }
+    let wait = Duration::from_secs(10);
+    let end = world.app(client).find(wait, |event| event.kind == "end" && event.call == "stream")?;
+    case.word("lives", if end.is_some() { "ended" } else { "lives" });
+    world.end("relay", Signal::KILL)?;
+    world.start_relay()?;
     let fresh = world.start_client("fresh", &language, &target, &[])?;
     let end = world.app(fresh).echo("fresh")?;
     case.word("fresh", end.text("status"));
