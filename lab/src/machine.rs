@@ -53,12 +53,15 @@ impl Machine {
     }
 }
 
-/// The commit of the checkout, and whether the product's sources differ from it.
+/// The last commit that changed the product, and whether its sources differ from it. Commits that change only the lab or
+/// pages leave results true.
 fn commit(root: &Path) -> String {
     let root = root.display().to_string();
-    let git = |words: &[&str]| shell::run(&[&["git", "-C", &root], words].concat());
-    let Ok(commit) = git(&["rev-parse", "--short=12", "HEAD"]) else { return "unknown".to_owned() };
-    let changed = git(&["status", "--porcelain", "--", "crates", "Cargo.lock"]).unwrap_or_default();
+    let git = |words: &[&str]| {
+        shell::run(&[&["git", "-C", &root], words, &["--", "crates", "Cargo.toml", "Cargo.lock"]].concat())
+    };
+    let Ok(commit) = git(&["log", "-1", "--format=%h"]) else { return "unknown".to_owned() };
+    let changed = git(&["status", "--porcelain"]).unwrap_or_default();
     let mark = if changed.is_empty() { "" } else { " with changes" };
     format!("{}{mark}", commit.trim())
 }

@@ -22,8 +22,12 @@ pub(crate) struct Results {
 }
 
 impl Results {
-    /// Takes runs in; those of the same scenario, application and way are replaced as a whole.
+    /// Takes runs in; those of the same scenario, application and way are replaced as a whole. All are dropped when they
+    /// were of another commit of the product: they say nothing of this one.
     pub(crate) fn merge(&mut self, newer: Self) {
+        if self.machine.commit != newer.machine.commit {
+            self.runs.clear();
+        }
         let same = |a: &Run, b: &Run| a.scenario == b.scenario && a.app == b.app && a.way == b.way;
         self.runs.retain(|old| !newer.runs.iter().any(|new| same(old, new)));
         self.runs.extend(newer.runs);
@@ -250,5 +254,8 @@ mod tests {
         let left: Vec<(&str, &Value)> =
             results.runs.iter().map(|run| (run.way.as_str(), &run.values["client_s"])).collect();
         assert_eq!(left, [("tcp", &Value::Number(12.0)), ("unix", &Value::Number(11.0))]);
+        let later = Machine { commit: "def".to_owned(), ..machine() };
+        results.merge(Results { machine: later.clone(), runs: vec![run("direct", 1, 10.0)] });
+        assert_eq!((results.runs.len(), results.machine), (1, later));
     }
 }
