@@ -242,18 +242,20 @@ fn a_splice_between_two_drivers() {
 
 #[test]
 fn two_splices_that_cross_take_their_locks_in_one_order() {
-    check(1, || {
+    check(2, || {
         let (one, mut one_driver) = link(Side::Listener);
         let (two, mut two_driver) = link(Side::Listener);
         let (from_one, from_two) = (opened(&one, &mut one_driver, b""), opened(&two, &mut two_driver, b""));
         let forth = splice(from_one, two.open(Bytes::new()).unwrap());
         let back = splice(from_two, one.open(Bytes::new()).unwrap());
-        drop((one, two));
-        let drivers = [drive(one_driver), drive(two_driver)];
-        assert_eq!(block_on(forth).end, SpliceEnd::Clean);
-        assert_eq!(block_on(back).end, SpliceEnd::Clean);
-        for driver in drivers {
-            driver.join().unwrap();
+        let aborts = [forth, back].map(|spliced| {
+            spawn(move || {
+                spliced.abort(Code::REFUSED, "enough");
+                block_on(spliced).end
+            })
+        });
+        for end in aborts {
+            assert!(matches!(end.join().unwrap(), SpliceEnd::Aborted(abort) if abort.code == Code::REFUSED));
         }
     });
 }
