@@ -79,8 +79,28 @@ pub(crate) struct RecvCredit {
     window: u64,
     /// What the budget bears for it now.
     charged: u64,
-    /// Where the current measurement of the reader's rate began.
-    epoch: Option<(Instant, u64)>,
+    /// The current measurement of the reader's rate.
+    epoch: Option<Epoch>,
+}
+
+/// A stretch of time over which a reader's rate is measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Epoch {
+    /// [`SLOW_AFTER`] behind its beginning: before, only a whole window taken says anything, and a comparison is all
+    /// that most calls cost.
+    young_until: Instant,
+    /// What had been consumed when it began.
+    at: u64,
+}
+
+impl Epoch {
+    fn begin(now: Instant, at: u64) -> Self {
+        Self { young_until: now + SLOW_AFTER, at }
+    }
+
+    fn elapsed(self, now: Instant) -> Duration {
+        (now + SLOW_AFTER).saturating_duration_since(self.young_until)
+    }
 }
 
 /// What a reader's rate says about its window.
@@ -172,14 +192,17 @@ impl RecvCredit {
     /// Twice the bandwidth-delay product is what a window should be: a reader that took a window in less than two
     /// round trips may have been held up by it. One that took a quarter of it or less in eight is slow.
     fn pace(&mut self, now: Instant, round_trip: Duration) -> Pace {
-        let (began, at) = *self.epoch.get_or_insert((now, self.consumed));
-        let taken = self.consumed - at;
-        let elapsed = now.saturating_duration_since(began);
+        let epoch = *self.epoch.get_or_insert_with(|| Epoch::begin(now, self.consumed));
+        let taken = self.consumed - epoch.at;
         let whole = taken >= self.window;
-        if !whole && elapsed < SLOW_AFTER.max(round_trip * SLOW_ROUND_TRIPS) {
+        if !whole && now < epoch.young_until {
             return Pace::Same;
         }
-        self.epoch = Some((now, self.consumed));
+        let elapsed = epoch.elapsed(now);
+        if !whole && elapsed < round_trip.saturating_mul(SLOW_ROUND_TRIPS) {
+            return Pace::Same;
+        }
+        self.epoch = Some(Epoch::begin(now, self.consumed));
         let twice = u128::from(taken).saturating_mul(round_trip.as_nanos()).saturating_mul(2);
         let wanted = u64::try_from(twice / elapsed.as_nanos().max(1_000)).unwrap_or(u64::MAX);
         if wanted > self.window {

@@ -309,7 +309,7 @@ fn a_window_follows_twice_the_bandwidth_delay_product() {
                         consumed: taken,
                         window,
                         charged: 0,
-                        epoch: Some((began, 0)),
+                        epoch: Some(Epoch::begin(began, 0)),
                     };
                     let pace = credit
                         .pace(began + Duration::from_millis(elapsed_ms), Duration::from_millis(trip_ms));

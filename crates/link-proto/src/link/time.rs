@@ -44,7 +44,7 @@ impl Link {
 
     /// A wake-up much later than asked for is a pause of our own, not the peer's silence.
     pub(super) fn observe_time(&mut self, now: Instant) {
-        self.now = self.now.max(now);
+        self.now = now;
         let expected = self.expected.take();
         self.watch.observe_pause(expected, now);
     }
