@@ -268,7 +268,9 @@ impl Watcher {
     /// is open: the client is still connecting, and will try again.
     ///
     /// The caller sees to it that every byte of the server that was handed over here is written first, that nothing
-    /// comes after, and that this is done for faults alone: never on a connection that application or server ended.
+    /// comes after, and that this is done for faults alone: never on a connection that application or server ended. Then
+    /// it shuts down its sending side and reads on for a moment: a TCP connection that is closed with unread bytes is
+    /// reset, and the client may lose what it has not read.
     #[must_use]
     pub fn explain(&self, cause: &Cause<'_>) -> Option<Vec<u8>> {
         match &self.mode {
