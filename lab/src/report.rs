@@ -25,13 +25,18 @@ impl Results {
     /// Takes runs in; those of the same scenario, application and way are replaced as a whole. All are dropped when they
     /// were of another commit of the product: they say nothing of this one.
     pub(crate) fn merge(&mut self, newer: Self) {
-        if self.machine.commit != newer.machine.commit {
+        let mut applications = newer.machine.applications.clone();
+        if self.machine.commit == newer.machine.commit {
+            let known = |name: &str| newer.machine.applications.iter().any(|(other, _)| other == name);
+            applications.extend(self.machine.applications.drain(..).filter(|(name, _)| !known(name)));
+            applications.sort();
+        } else {
             self.runs.clear();
         }
         let same = |a: &Run, b: &Run| a.scenario == b.scenario && a.app == b.app && a.way == b.way;
         self.runs.retain(|old| !newer.runs.iter().any(|new| same(old, new)));
         self.runs.extend(newer.runs);
-        self.machine = newer.machine;
+        self.machine = Machine { applications, ..newer.machine };
     }
 
     /// Reads a file of results.

@@ -85,8 +85,9 @@ fn items<'a>(work: &Work<'a>) -> Vec<Item<'a>> {
         let languages: Vec<Option<&Language>> =
             if scenario.speaks_grpc { work.programs.apps.iter().map(Some).collect() } else { vec![None] };
         for language in languages {
-            for &way in scenario.ways {
-                for run in 1..=work.runs.unwrap_or(scenario.runs) {
+            // The ways in turn: what else the machine does is then the same for all of them.
+            for run in 1..=work.runs.unwrap_or(scenario.runs) {
+                for &way in scenario.ways {
                     items.push(Item { scenario, language, way, run });
                 }
             }

@@ -185,7 +185,7 @@ fn check(
         world.app(server).expect("handler", "check", SOON)?;
         drop(harm(&world)?);
     }
-    let patience = Duration::from_secs(180);
+    let patience = Duration::from_secs(120);
     let end = world.app(client).find(patience, |event| event.kind == "end" && event.call == "check")?;
     let handler =
         world.app(server).find(SOON * 2, |event| event.kind == "handler_end" && event.call == "check")?;
