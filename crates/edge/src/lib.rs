@@ -14,6 +14,7 @@
 
 mod agent;
 mod backoff;
+mod control;
 mod fault;
 pub mod forward;
 mod kept;

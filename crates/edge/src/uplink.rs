@@ -1,14 +1,12 @@
-//! One link to one relay: dialled, used, lost, dialled again.
+//! One link to one relay: dialled, used, lost, dialled again. While it is silent, another one is dialled beside it.
 
-use std::sync::Arc;
+use std::pin::pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use bytes::Bytes;
 use hopline_identity::{relay_name, relay_server_name};
 use hopline_link::{Abort, Code, Config, LinkEnd, Mux, Session, Side, tune_tcp};
-use hopline_route_proto::{
-    Announce, ControlDecoder, ControlMessage as _, EdgeToRelay, Leaving, RelayToEdge, RoutingHeader,
-};
+use hopline_route_proto::RoutingHeader;
 use tokio::net::TcpStream;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -17,12 +15,15 @@ use tokio_rustls::client::TlsStream;
 
 use crate::agent::Agent;
 use crate::backoff::Backoff;
+use crate::control;
 use crate::forward::dial::{DialOptions, dial};
 use crate::sidecar::Sidecar;
 use crate::uplinks::{Uplink, Uplinks};
 
 /// How long one dial may take, TLS handshake included.
 const DIAL_TIMEOUT: Duration = Duration::from_secs(10);
+/// How often a link that another one has succeeded is looked at: whether it is heard again, and nobody needs it.
+const LOOK: Duration = Duration::from_secs(1);
 
 /// How a link was left.
 enum Left {
@@ -40,15 +41,15 @@ pub(crate) async fn run(
 ) {
     let mut backoff = Backoff::new(Instant::now());
     let mut first = true;
-    // They outlive the link: each has its own end to see to.
-    let mut sessions = JoinSet::new();
     let mut leaving = uplinks.leaving();
+    let links = Links { uplinks, uplink, sidecar, agent, tasks: Arc::default() };
+    let (uplinks, uplink) = (&links.uplinks, &links.uplink);
     loop {
         let dialled = async {
             if !first {
                 tokio::time::sleep(backoff.pause(Instant::now(), rand::random())).await;
             }
-            dial_until_up(&uplinks, &uplink, &backoff).await
+            dial_until_up(uplinks, uplink, &backoff).await
         };
         let tls = tokio::select! {
             biased;
@@ -57,8 +58,8 @@ pub(crate) async fn run(
         };
         first = false;
         let up = Instant::now();
-        let left = use_link(&uplinks, &uplink, &sidecar, &agent, tls, &mut sessions).await;
-        uplinks.change(&uplink, |state| {
+        let left = links.use_links(tls, &backoff).await;
+        uplinks.change(uplink, |state| {
             state.mux = None;
             state.announced = false;
             state.agents.clear();
@@ -78,7 +79,9 @@ pub(crate) async fn run(
         tracing::warn!(relay = %uplink.relay, reason = %abort.code, "link lost: {}", abort.message);
         uplink.fault.note(&abort);
     }
-    while sessions.join_next().await.is_some() {}
+    // They outlive the links: each has its own end to see to.
+    let mut tasks = std::mem::take(&mut *links.tasks());
+    while tasks.join_next().await.is_some() {}
 }
 
 /// Dials until one dial succeeds. A dial that hangs does not hold up the next: each has a socket of its own, since
@@ -123,185 +126,153 @@ async fn dial_once(host: &str, port: u16, tls: &TlsConnector) -> Result<TlsStrea
     tls.map_err(|error| format!("TLS handshake with {host}:{port}: {error}"))
 }
 
-/// One link from its hello to its end.
-async fn use_link(
-    uplinks: &Arc<Uplinks>,
-    uplink: &Arc<Uplink>,
-    sidecar: &Arc<Sidecar>,
-    agent: &Arc<Agent>,
-    tls: TlsStream<TcpStream>,
-    sessions: &mut JoinSet<()>,
-) -> Left {
-    let (tcp, session) = tls.get_ref();
-    let peer = session.peer_certificates().and_then(relay_name);
-    let address = tcp.peer_addr().map(|address| address.to_string()).ok();
-    let config = Config {
-        liveness: Some(uplinks.liveness),
-        ..Config::new(Side::Dialer, *uplinks.instance.as_bytes(), uplinks.machine.name())
-    };
-    let mux = match Mux::spawn(tls, config) {
-        Ok(mux) => mux,
-        Err(error) => return Left::Lost(LinkEnd::Closed(Abort::new(Code::INTERNAL, error.to_string()))),
-    };
-    if let Err(error) = mux.up().await {
-        return Left::Lost(error.0);
-    }
-    let Ok(control) = mux.open(RoutingHeader::control().encode()) else {
-        return Left::Lost(mux.closed().await);
-    };
-    tracing::info!(relay = %uplink.relay, name = peer.as_deref().unwrap_or("?"), "link up");
-    uplinks.change(uplink, |state| {
-        state.mux = Some(mux.clone());
-        state.peer.clone_from(&peer);
-        state.address.clone_from(&address);
-        state.was_up = true;
-        // Who publishes nothing has nothing to announce: and an announce would take over from a process of the
-        // same machine that does publish.
-        state.announced = agent.is_empty();
-    });
-    let mut status = mux.watch();
-    let mut speak = std::pin::pin!(speak_control(uplinks, uplink, sidecar, agent, control));
-    loop {
-        tokio::select! {
-            replaced = &mut speak => {
-                return if replaced { Left::Replaced } else { Left::Lost(mux.closed().await) };
-            }
-            // Who waits for a link looks again: this one has fallen silent, was heard again, or drains.
-            Ok(()) = status.changed() => uplinks.change(uplink, |_| {}),
-            session = mux.accept() => {
-                let Some(session) = session else {
-                    // What the relay said last on the control session may say why.
-                    let replaced = tokio::time::timeout(Duration::ZERO, &mut speak).await.unwrap_or(false);
-                    return if replaced { Left::Replaced } else { Left::Lost(mux.closed().await) };
-                };
-                let agent = Arc::clone(agent);
-                sessions.spawn(async move { agent.serve(session).await });
-            }
-        }
-        while sessions.try_join_next().is_some() {}
-    }
+/// What the links of one uplink have in common: the one in use, and those that it has succeeded.
+#[derive(Clone)]
+struct Links {
+    uplinks: Arc<Uplinks>,
+    uplink: Arc<Uplink>,
+    sidecar: Arc<Sidecar>,
+    agent: Arc<Agent>,
+    /// The agent's sessions, and the links that have been succeeded.
+    tasks: Arc<Mutex<JoinSet<()>>>,
 }
 
-/// Says what this edge serves and dials, and takes what the relay says. True if the relay sent this process away.
-async fn speak_control(
-    uplinks: &Uplinks,
-    uplink: &Uplink,
-    sidecar: &Sidecar,
-    agent: &Agent,
+/// A link that has just come up.
+struct Started {
+    mux: Mux,
     control: Session,
-) -> bool {
-    let mut lists = agent.revision();
-    lists.mark_unchanged();
-    if !agent.is_empty() && !announce(uplinks, agent, &control).await {
-        return false;
-    }
-    let mut mappings = sidecar.revision();
-    mappings.mark_changed();
-    let mut asked = uplinks.asked();
-    let mut decoder = ControlDecoder::new();
-    let mut leaving = uplinks.leaving();
-    let mut told = false;
-    loop {
-        let read = tokio::select! {
-            read = control.read_bytes() => read,
-            Ok(()) = lists.changed() => {
-                if !announce(uplinks, agent, &control).await {
-                    return false;
-                }
-                continue;
-            }
-            Ok(()) = async { tokio::select! { changed = mappings.changed() => changed, asked = asked.changed() => asked } } => {
-                if !say(&control, &EdgeToRelay::Interest(sidecar.interest())).await {
-                    return false;
-                }
-                continue;
-            }
-            deadline = wait_leaving(&mut leaving), if !told => {
-                told = true;
-                if !say(&control, &EdgeToRelay::Leaving(Leaving { deadline_ms: deadline })).await {
-                    return false;
-                }
-                continue;
-            }
-        };
-        let Ok(Some(bytes)) = read else { return false };
-        decoder.handle_data(&bytes);
-        loop {
-            match decoder.poll_message() {
-                Ok(None) => break,
-                Ok(Some(RelayToEdge::Replaced(replaced))) => {
-                    tracing::warn!("{}", replaced.message);
-                    return true;
-                }
-                Ok(Some(message)) => take_message(uplinks, uplink, message),
-                Err(error) => {
-                    control.abort(Code::PROTOCOL, error.to_string());
-                    return false;
-                }
-            }
-        }
-    }
+    peer: Option<String>,
+    address: Option<String>,
 }
 
-fn take_message(uplinks: &Uplinks, uplink: &Uplink, message: RelayToEdge) {
-    match message {
-        RelayToEdge::Welcome(welcome) => uplinks.change(uplink, |state| state.peer = Some(welcome.relay)),
-        RelayToEdge::Announced(announced) => {
-            for refusal in &announced.refused {
-                tracing::warn!(
-                    service = refusal.name,
-                    "the relay does not take this service: {}",
-                    refusal.message
-                );
-            }
-            uplinks.change(uplink, |state| {
-                state.announced = true;
-                state.refused = announced.refused.into_iter().map(|refusal| refusal.name).collect();
+impl Links {
+    fn tasks(&self) -> MutexGuard<'_, JoinSet<()>> {
+        self.tasks.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Uses a link until its end; should it fall silent and another one come up beside it, that one from there on.
+    async fn use_links(&self, tls: TlsStream<TcpStream>, backoff: &Backoff) -> Left {
+        let mut link = match self.start(tls).await {
+            Ok(link) => link,
+            Err(end) => return Left::Lost(end),
+        };
+        loop {
+            tracing::info!(relay = %self.uplink.relay, name = link.peer.as_deref().unwrap_or("?"), "link up");
+            let mux = link.mux.clone();
+            let (retire, retired) = watch::channel(false);
+            let mut serving = Box::pin(self.clone().serve(link, retired));
+            link = tokio::select! {
+                left = &mut serving => return left,
+                next = self.beside(&mux, backoff) => next,
+            };
+            tracing::warn!(relay = %self.uplink.relay, "link silent; another one is up, and takes its place");
+            retire.send_replace(true);
+            let links = self.clone();
+            self.tasks().spawn(async move {
+                see_out(&mux, serving).await;
+                links.uplinks.change(&links.uplink, |state| state.retired.retain(is_there));
+                drop(retire);
             });
         }
-        RelayToEdge::Agents(agents) => uplinks.change(uplink, |state| {
-            state.agents_told = Some(Instant::now());
-            state.agents.extend(agents.services.into_iter().map(|of| (of.service, of.agents)));
-        }),
-        // The link says that it drains, too.
-        RelayToEdge::Draining(_) => {}
-        // It ends the link, before this.
-        RelayToEdge::Replaced(_) => {}
     }
-}
 
-/// Waits until this edge is on its way out: within how many milliseconds.
-async fn wait_leaving(leaving: &mut watch::Receiver<Option<Duration>>) -> u64 {
-    let deadline = leaving.wait_for(Option::is_some).await.map(|deadline| deadline.unwrap_or_default());
-    match deadline {
-        Ok(deadline) => u64::try_from(deadline.as_millis()).unwrap_or(u64::MAX),
-        // The edge is gone, and this task with it in a moment.
-        Err(_) => std::future::pending().await,
-    }
-}
-
-async fn announce(uplinks: &Uplinks, agent: &Agent, control: &Session) -> bool {
-    let lists = agent.revision();
-    let revision = *lists.borrow();
-    say(
-        control,
-        &EdgeToRelay::Announce(Announce {
-            revision,
-            instance: Bytes::copy_from_slice(uplinks.instance.as_bytes()),
-            version: env!("CARGO_PKG_VERSION").to_owned(),
-            services: agent.ads(),
-        }),
-    )
-    .await
-}
-
-/// False if the link is over, or the message can't be sent.
-async fn say(control: &Session, message: &EdgeToRelay) -> bool {
-    match message.to_frame() {
-        Ok(frame) => control.write_bytes(frame).await.is_ok(),
-        Err(error) => {
-            tracing::error!(%error, "the relay can't be told");
-            false
+    /// Another link, once this one has fallen silent and has not been heard again before the other is up.
+    async fn beside(&self, mux: &Mux, backoff: &Backoff) -> Started {
+        let mut status = mux.watch();
+        loop {
+            // The sender lives in `mux`.
+            drop(status.wait_for(|status| status.suspect).await);
+            let heard = async { drop(status.wait_for(|status| !status.suspect).await) };
+            let tls = tokio::select! {
+                () = heard => continue,
+                tls = dial_until_up(&self.uplinks, &self.uplink, backoff) => tls,
+            };
+            let next = self.start(tls).await;
+            let Ok(next) = next else { continue };
+            if status.borrow().suspect {
+                return next;
+            }
+            next.mux.close(Code::SHUTDOWN, "the link before this one was heard again");
         }
     }
+
+    /// A link up to its hello, and its control session.
+    async fn start(&self, tls: TlsStream<TcpStream>) -> Result<Started, LinkEnd> {
+        let (tcp, session) = tls.get_ref();
+        let peer = session.peer_certificates().and_then(relay_name);
+        let address = tcp.peer_addr().map(|address| address.to_string()).ok();
+        let uplinks = &self.uplinks;
+        let config = Config {
+            liveness: Some(uplinks.liveness),
+            ..Config::new(Side::Dialer, *uplinks.instance.as_bytes(), uplinks.machine.name())
+        };
+        let mux = Mux::spawn(tls, config)
+            .map_err(|error| LinkEnd::Closed(Abort::new(Code::INTERNAL, error.to_string())))?;
+        mux.up().await.map_err(|error| error.0)?;
+        match mux.open(RoutingHeader::control().encode()) {
+            Ok(control) => Ok(Started { mux, control, peer, address }),
+            Err(_) => Err(mux.closed().await),
+        }
+    }
+
+    /// One link to its end. Takes the place of the one that the uplink had.
+    async fn serve(self, link: Started, retired: watch::Receiver<bool>) -> Left {
+        let Self { uplinks, uplink, sidecar, agent, .. } = &self;
+        let Started { mux, control, peer, address } = link;
+        uplinks.change(uplink, |state| {
+            state.retired.extend(state.mux.replace(mux.clone()));
+            state.peer = peer;
+            state.address = address;
+            state.was_up = true;
+            // Who publishes nothing has nothing to announce: and an announce would take over from a process of the
+            // same machine that does publish.
+            state.announced = agent.is_empty();
+        });
+        let mut status = mux.watch();
+        let mut speak = pin!(control::speak(uplinks, uplink, sidecar, agent, control, retired));
+        loop {
+            tokio::select! {
+                replaced = &mut speak => {
+                    return if replaced { Left::Replaced } else { Left::Lost(mux.closed().await) };
+                }
+                // Who waits for a link looks again: this one has fallen silent, was heard again, or drains.
+                Ok(()) = status.changed() => uplinks.change(uplink, |_| {}),
+                session = mux.accept() => {
+                    let Some(session) = session else {
+                        // What the relay said last on the control session may say why.
+                        let replaced = tokio::time::timeout(Duration::ZERO, &mut speak).await.unwrap_or(false);
+                        return if replaced { Left::Replaced } else { Left::Lost(mux.closed().await) };
+                    };
+                    let agent = Arc::clone(agent);
+                    self.tasks().spawn(async move { agent.serve(session).await });
+                }
+            }
+            while self.tasks().try_join_next().is_some() {}
+        }
+    }
+}
+
+fn is_there(mux: &Mux) -> bool {
+    mux.watch().borrow().down.is_none()
+}
+
+/// A link that has been succeeded: until it is over, or was heard again and no session needs it any more.
+async fn see_out(mux: &Mux, serving: impl Future<Output = Left>) {
+    let mut serving = pin!(serving);
+    let unused = async {
+        let mut looks = tokio::time::interval(LOOK);
+        let mut times = 0;
+        // Twice: the relay may not have read yet that no more are to come.
+        while times < 2 {
+            looks.tick().await;
+            // The control session is always there.
+            let unused = mux.info().sessions <= 1 && !mux.watch().borrow().suspect;
+            times = if unused { times + 1 } else { 0 };
+        }
+    };
+    tokio::select! {
+        _ = &mut serving => return,
+        () = unused => mux.close(Code::SHUTDOWN, "another link has taken its place"),
+    }
+    serving.await;
 }

@@ -35,6 +35,8 @@ pub(crate) struct Uplink {
 pub(crate) struct State {
     /// The link, while it is up.
     pub(crate) mux: Option<Mux>,
+    /// Links that this one has succeeded, as long as sessions need them.
+    pub(crate) retired: Vec<Mux>,
     /// The relay's name, once it has said it.
     pub(crate) peer: Option<String>,
     /// Where the link goes.
@@ -54,6 +56,12 @@ pub(crate) struct State {
 impl Uplink {
     pub(crate) fn state(&self) -> State {
         self.lock().clone()
+    }
+
+    /// All links that are up.
+    fn links(&self) -> Vec<Mux> {
+        let state = self.lock();
+        state.mux.iter().chain(&state.retired).cloned().collect()
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -248,8 +256,7 @@ impl Uplinks {
     pub(crate) fn begin_drain(&self, deadline: Duration) {
         self.leaving.send_replace(Some(deadline));
         for uplink in &self.all {
-            let mux = uplink.lock().mux.clone();
-            if let Some(mux) = mux {
+            for mux in uplink.links() {
                 mux.drain(deadline);
             }
         }
@@ -265,7 +272,7 @@ impl Uplinks {
         self.leaving.send_modify(|leaving| {
             leaving.get_or_insert(Duration::ZERO);
         });
-        self.all.iter().filter_map(|uplink| uplink.lock().mux.clone()).collect()
+        self.all.iter().flat_map(|uplink| uplink.links()).collect()
     }
 }
 

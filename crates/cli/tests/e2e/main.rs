@@ -17,5 +17,6 @@ mod reload;
 mod resets;
 mod returns;
 mod secrets;
+mod silent;
 mod waiting;
 mod young;

@@ -215,11 +215,11 @@ fn p14_no_answer_within_the_relays_answer_timeout() {
         World::start(WorldOptions { relay_file: "answer_timeout: 300ms\n", ..WorldOptions::default() });
     // What is answered in time is not touched later.
     let (mut app, mut server) = world.slots[0].answered_pair(Kind::Tcp);
-    world.agent.process.signal(Signal::STOP);
+    world.agent.process.pause();
     let mut late = world.slots[0].dial(Kind::Tcp);
     assert_eq!(late.drain(), (Vec::new(), Ended::Reset));
     reason_at(&world, "t0", "timeout", 1);
-    world.agent.process.signal(Signal::CONT);
+    world.agent.process.resume();
     app.write_all(b"still here").unwrap();
     assert_eq!(server.chunk(10), b"still here");
 }
