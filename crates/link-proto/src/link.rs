@@ -88,7 +88,8 @@ pub struct Link {
     phase: Phase,
     peer: PeerLimits,
     watch: Watch,
-    sessions: BTreeMap<u64, Session>,
+    /// Boxed: half of a node's places are empty.
+    sessions: BTreeMap<u64, Box<Session>>,
     /// The next session number of each side.
     next_ours: u64,
     next_theirs: u64,
@@ -264,8 +265,10 @@ impl Link {
             return;
         }
         let abort = Abort::new(code, message);
-        let unsent = self.sessions.iter().filter(|(_, s)| !matches!(s.opening, Opening::Queued(_)));
-        let last_words = unsent.filter_map(|(id, s)| Some((SessionId(*id), s.abort_out.clone()?))).collect();
+        let unsent = self.sessions.iter().filter(|(_, s)| s.opening != Opening::Queued);
+        let last_words = unsent
+            .filter_map(|(id, s)| Some((SessionId(*id), Abort::clone(s.abort_out.as_ref()?))))
+            .collect();
         self.out.last_words = last_words;
         self.out.goodbye.get_or_insert_with(|| abort.clone());
         self.go_down(LinkEnd::Closed(abort));

@@ -69,9 +69,24 @@ impl Pins {
     }
 }
 
-/// A byte queue that copies no large pieces, as long as [`Pins`] allow it.
+/// A byte queue that copies no large pieces, as long as [`Pins`] allow it. Empty it owns nothing, and a message that
+/// comes and goes alone is one allocation.
 #[derive(Debug, Default)]
 pub(crate) struct ByteQueue {
+    content: Content,
+}
+
+#[derive(Debug, Default)]
+enum Content {
+    #[default]
+    Empty,
+    /// A piece by itself. One below [`SMALL_PIECE`] is a copy, and [`Pins`] do not count it.
+    One(Bytes),
+    Many(Box<Many>),
+}
+
+#[derive(Debug, Default)]
+struct Many {
     pieces: VecDeque<Bytes>,
     tail: BytesMut,
     len: usize,
@@ -79,11 +94,15 @@ pub(crate) struct ByteQueue {
 
 impl ByteQueue {
     pub(crate) fn len(&self) -> usize {
-        self.len
+        match &self.content {
+            Content::Empty => 0,
+            Content::One(piece) => piece.len(),
+            Content::Many(many) => many.len,
+        }
     }
 
     pub(crate) fn is_empty(&self) -> bool {
-        self.len == 0
+        self.len() == 0
     }
 
     /// Appends a piece, by reference if it is large.
@@ -92,18 +111,36 @@ impl ByteQueue {
             self.extend(&piece, pins);
             return;
         }
-        self.close_tail(pins);
-        self.len += piece.len();
         pins.add(piece.len());
-        self.pieces.push_back(piece);
+        if matches!(self.content, Content::Empty) {
+            self.content = Content::One(piece);
+            return;
+        }
+        let many = self.many();
+        many.close_tail(pins);
+        many.len += piece.len();
+        many.pieces.push_back(piece);
     }
 
     /// Appends a copy.
     pub(crate) fn extend(&mut self, bytes: &[u8], pins: &mut Pins) {
-        self.len += bytes.len();
-        self.tail.extend_from_slice(bytes);
-        if self.tail.len() >= GATHER_UP_TO {
-            self.close_tail(pins);
+        if bytes.is_empty() {
+            return;
+        }
+        // Between the two sizes more may be gathered behind it.
+        let alone = bytes.len() < SMALL_PIECE || bytes.len() >= GATHER_UP_TO;
+        if alone && matches!(self.content, Content::Empty) {
+            if bytes.len() >= SMALL_PIECE {
+                pins.add(bytes.len());
+            }
+            self.content = Content::One(Bytes::copy_from_slice(bytes));
+            return;
+        }
+        let many = self.many();
+        many.len += bytes.len();
+        many.tail.extend_from_slice(bytes);
+        if many.tail.len() >= GATHER_UP_TO {
+            many.close_tail(pins);
         }
     }
 
@@ -112,32 +149,30 @@ impl ByteQueue {
         if max == 0 {
             return None;
         }
-        let piece = match self.pieces.front_mut() {
-            Some(front) if front.len() > max => {
-                pins.remove(front.len());
-                let piece = front.split_to(max);
-                // The rest keeps as much alive as the whole did.
-                pins.add(front.len());
-                piece
-            }
-            Some(_) => {
-                let piece = self.pieces.pop_front()?;
-                pins.remove(piece.len());
-                piece
-            }
-            None if self.tail.is_empty() => return None,
-            None => {
-                let take = self.tail.len().min(max);
-                let piece = self.tail.split_to(take).freeze();
-                if self.tail.is_empty() {
-                    // An idle session keeps no buffer.
-                    self.tail = BytesMut::new();
+        if let Content::One(piece) = &mut self.content {
+            let counted = piece.len() >= SMALL_PIECE;
+            if piece.len() <= max {
+                if counted {
+                    pins.remove(piece.len());
                 }
-                piece
+                let piece = std::mem::take(piece);
+                self.content = Content::Empty;
+                return Some(piece);
             }
-        };
-        self.len -= piece.len();
-        Some(piece)
+            if !counted {
+                return Some(piece.split_to(max));
+            }
+        }
+        if matches!(self.content, Content::Empty) {
+            return None;
+        }
+        let many = self.many();
+        let piece = many.pop(max, pins);
+        if many.len == 0 {
+            // An idle session keeps no buffer.
+            self.content = Content::Empty;
+        }
+        piece
     }
 
     /// Copies what is there into `out`, as much as fits; returns the count.
@@ -154,8 +189,54 @@ impl ByteQueue {
     }
 
     pub(crate) fn clear(&mut self, pins: &mut Pins) {
-        self.pieces.iter().for_each(|piece| pins.remove(piece.len()));
-        *self = Self::default();
+        match std::mem::take(&mut self.content) {
+            Content::One(piece) if piece.len() >= SMALL_PIECE => pins.remove(piece.len()),
+            Content::Empty | Content::One(_) => {}
+            Content::Many(many) => many.pieces.iter().for_each(|piece| pins.remove(piece.len())),
+        }
+    }
+
+    /// Room for more than one piece.
+    fn many(&mut self) -> &mut Many {
+        let many = match std::mem::take(&mut self.content) {
+            Content::Many(many) => many,
+            Content::Empty => Box::default(),
+            Content::One(piece) if piece.len() < SMALL_PIECE => {
+                Box::new(Many { len: piece.len(), pieces: VecDeque::new(), tail: BytesMut::from(piece) })
+            }
+            Content::One(piece) => {
+                Box::new(Many { len: piece.len(), pieces: VecDeque::from([piece]), tail: BytesMut::new() })
+            }
+        };
+        self.content = Content::Many(many);
+        let Content::Many(many) = &mut self.content else { unreachable!("set above") };
+        many
+    }
+}
+
+impl Many {
+    fn pop(&mut self, max: usize, pins: &mut Pins) -> Option<Bytes> {
+        let piece = match self.pieces.front_mut() {
+            Some(front) if front.len() > max => {
+                pins.remove(front.len());
+                let piece = front.split_to(max);
+                // The rest keeps as much alive as the whole did.
+                pins.add(front.len());
+                piece
+            }
+            Some(_) => {
+                let piece = self.pieces.pop_front()?;
+                pins.remove(piece.len());
+                piece
+            }
+            None if self.tail.is_empty() => return None,
+            None => {
+                let take = self.tail.len().min(max);
+                self.tail.split_to(take).freeze()
+            }
+        };
+        self.len -= piece.len();
+        Some(piece)
     }
 
     fn close_tail(&mut self, pins: &mut Pins) {
@@ -201,8 +282,24 @@ mod tests {
         for _ in 0..65_536 {
             queue.push(Bytes::from_static(b"x"), &mut pins);
         }
-        assert!(queue.pieces.len() <= 4, "{} pieces", queue.pieces.len());
+        let pieces = queue.many().pieces.len();
+        assert!(pieces <= 4, "{pieces} pieces");
         assert_eq!((pins.gathered(), pins.copied(), pins.held()), (65_536, 0, 0));
+    }
+
+    #[test]
+    fn a_queue_that_was_emptied_owns_nothing() {
+        assert!(size_of::<ByteQueue>() <= 40, "{} bytes", size_of::<ByteQueue>());
+        let mut queue = ByteQueue::default();
+        let mut pins = Pins::new(1 << 20);
+        for len in [1, SMALL_PIECE, GATHER_UP_TO] {
+            for _ in 0..3 {
+                queue.extend(&vec![7; len], &mut pins);
+                queue.push(vec![7; len].into(), &mut pins);
+            }
+            while queue.pop(usize::MAX, &mut pins).is_some() {}
+            assert!(matches!(queue.content, Content::Empty), "after pieces of {len}");
+        }
     }
 
     /// Slices of a quarter of a page's worth of buffers each: by reference until the limit, then by copy.
@@ -220,7 +317,8 @@ mod tests {
         assert_eq!(queue.len(), 100 * SMALL_PIECE);
         let whole = Bytes::from(vec![7; GATHER_UP_TO]);
         queue.push(whole.clone(), &mut pins);
-        assert_eq!(queue.pieces.back().map(|piece| piece.as_ptr()), Some(whole.as_ptr()), "no copy");
+        let last = queue.many().pieces.back().map(|piece| piece.as_ptr());
+        assert_eq!(last, Some(whole.as_ptr()), "no copy");
         // What is left of a piece keeps as much alive as the whole did.
         let before = pins.held();
         queue.pop(1, &mut pins);

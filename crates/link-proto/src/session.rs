@@ -34,14 +34,14 @@ impl fmt::Debug for SessionId {
 }
 
 /// Where the open stands.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Opening {
-    /// Ours, still to be sent with this header.
-    Queued(Bytes),
+    /// Ours, still to be sent.
+    Queued,
     /// Waits for the answer of the acceptor: the peer's, or our own user's.
     Unanswered,
-    /// Our answer is still to be sent with this header.
-    AnswerQueued(Bytes),
+    /// Our answer is still to be sent.
+    AnswerQueued,
     /// Answered.
     Answered,
 }
@@ -96,14 +96,14 @@ pub(crate) struct Waiting {
 pub(crate) struct Session {
     pub(crate) ours: bool,
     pub(crate) opening: Opening,
-    /// What the acceptor's answer said; kept until it is asked for.
-    pub(crate) answer_header: Bytes,
+    /// Of the open or answer that is still to be sent; then the acceptor's answer's, kept until it is asked for.
+    pub(crate) header: Bytes,
     pub(crate) send: SendHalf,
     pub(crate) recv: RecvHalf,
     /// An abort of ours that is still to be sent.
-    pub(crate) abort_out: Option<Abort>,
+    pub(crate) abort_out: Option<Box<Abort>>,
     /// Why both directions are over.
-    pub(crate) ended: Option<Abort>,
+    pub(crate) ended: Option<Box<Abort>>,
     pub(crate) end_ack_due: bool,
     /// In the queue of sessions with something to say in their turn.
     pub(crate) in_turn: bool,
@@ -121,11 +121,12 @@ pub(crate) struct Session {
 }
 
 impl Session {
-    pub(crate) fn new(ours: bool, opening: Opening, early_out: u64, early_in: u64, now: Instant) -> Self {
+    /// Our open with this header, or the peer's.
+    pub(crate) fn new(ours: Option<Bytes>, early_out: u64, early_in: u64, now: Instant) -> Self {
         Self {
-            ours,
-            opening,
-            answer_header: Bytes::new(),
+            ours: ours.is_some(),
+            opening: if ours.is_some() { Opening::Queued } else { Opening::Unanswered },
+            header: ours.unwrap_or_default(),
             send: SendHalf {
                 queue: ByteQueue::default(),
                 phase: SendPhase::Open,
@@ -173,7 +174,7 @@ impl Session {
             return false;
         }
         self.abort_out.is_some()
-            || matches!(self.opening, Opening::Queued(_) | Opening::AnswerQueued(_))
+            || matches!(self.opening, Opening::Queued | Opening::AnswerQueued)
             || self.send.sendable() > 0
             || self.end_may_go()
     }
@@ -198,5 +199,16 @@ impl Session {
             RecvPhase::Open => false,
         };
         self.send.phase != SendPhase::Open && input_read && self.is_answered_by_us()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Thousands may be idle: what a session needs only now and then is behind a pointer.
+    #[test]
+    fn an_idle_session_is_small() {
+        assert!(size_of::<Session>() <= 272, "{} bytes", size_of::<Session>());
     }
 }

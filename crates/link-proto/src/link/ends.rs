@@ -14,7 +14,7 @@ impl Link {
             return;
         }
         let abort = abort.bounded();
-        session.abort_out = Some(abort.clone());
+        session.abort_out = Some(Box::new(abort.clone()));
         self.end_session(id, abort);
         self.queue_turn(id);
     }
@@ -22,7 +22,7 @@ impl Link {
     /// How the session ended, if by an abort.
     #[must_use]
     pub fn abort_reason(&self, id: SessionId) -> Option<&Abort> {
-        self.sessions.get(&id.0)?.ended.as_ref()
+        self.sessions.get(&id.0)?.ended.as_deref()
     }
 
     /// The handle is gone. A session whose ends were both called, and whose input was read, is left to finish by
@@ -93,7 +93,7 @@ impl Link {
         if session.ended.is_some() || session.wire_done {
             return;
         }
-        session.ended = Some(abort);
+        session.ended = Some(Box::new(abort));
         session.end_ack_due = false;
         if session.abort_out.is_none() {
             session.send.queue.clear(&mut self.pins);

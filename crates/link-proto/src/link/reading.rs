@@ -60,7 +60,7 @@ impl Link {
         match (session.recv.phase, &session.ended) {
             // An end that was whole stays an end, whatever came after it.
             (RecvPhase::Taken | RecvPhase::Ended, _) => Ok(Read::End),
-            (RecvPhase::Open, Some(abort)) => Err(abort.clone()),
+            (RecvPhase::Open, Some(abort)) => Err(Abort::clone(abort)),
             (RecvPhase::Open, None) => {
                 session.waiting.read = true;
                 Ok(Read::Pending)

@@ -161,14 +161,13 @@ impl Link {
             return Err(ProtocolError::TooManyOpens(id.0));
         }
         let early_in = u64::from(limits.early_credit);
-        let mut session =
-            Session::new(false, Opening::Unanswered, self.peer.early_credit, early_in, self.now);
+        let mut session = Session::new(None, self.peer.early_credit, early_in, self.now);
         self.open_theirs += 1;
         self.unanswered_theirs += 1;
         let refusal = self.refusal();
         session.released = refusal.is_some();
         self.held_theirs += u32::from(refusal.is_none());
-        self.sessions.insert(id.0, session);
+        self.sessions.insert(id.0, Box::new(session));
         match refusal {
             None => self.events.push_back(Event::Opened { id, header }),
             Some(abort) => {
@@ -207,7 +206,7 @@ impl Link {
             return Err(ProtocolError::Answer(id.0));
         }
         session.opening = Opening::Answered;
-        session.answer_header = header;
+        session.header = header;
         if std::mem::take(&mut session.waiting.answer) {
             self.events.push_back(Event::Answered(id));
         }
@@ -304,9 +303,7 @@ impl Link {
             return Err(ProtocolError::NeverOpened(id.0));
         }
         match self.sessions.get_mut(&id.0) {
-            Some(session) if matches!(session.opening, Opening::Queued(_)) => {
-                Err(ProtocolError::NeverOpened(id.0))
-            }
+            Some(session) if session.opening == Opening::Queued => Err(ProtocolError::NeverOpened(id.0)),
             Some(session) if session.is_live() => Ok(Some(session)),
             Some(_) | None => {
                 self.counters.late_frames += 1;

@@ -115,8 +115,8 @@ impl Link {
         self.next_ours += 2;
         self.open_ours += 1;
         let early_in = u64::from(self.config.limits.early_credit);
-        let session = Session::new(true, Opening::Queued(header), self.peer.early_credit, early_in, self.now);
-        self.sessions.insert(number, session);
+        let session = Session::new(Some(header), self.peer.early_credit, early_in, self.now);
+        self.sessions.insert(number, Box::new(session));
         self.queue_turn(SessionId(number));
         Ok(SessionId(number))
     }
@@ -134,7 +134,8 @@ impl Link {
             self.abort(id, Abort::new(Code::INTERNAL, message));
             return;
         }
-        session.opening = Opening::AnswerQueued(header);
+        session.opening = Opening::AnswerQueued;
+        session.header = header;
         self.unanswered_theirs -= 1;
         self.widen_to_first(id);
         self.queue_turn(id);
@@ -147,10 +148,10 @@ impl Link {
     /// How it was refused, or how the session ended before its answer.
     pub fn answered(&mut self, id: SessionId) -> Result<Option<Bytes>, Abort> {
         let session = self.sessions.get_mut(&id.0).ok_or_else(forgotten)?;
-        match (&session.opening, &session.ended) {
-            (Opening::Answered, _) => Ok(Some(session.answer_header.clone())),
-            (_, Some(abort)) => Err(abort.clone()),
-            (Opening::Queued(_) | Opening::Unanswered | Opening::AnswerQueued(_), None) => {
+        match (session.opening, &session.ended) {
+            (Opening::Answered, _) => Ok(Some(session.header.clone())),
+            (_, Some(abort)) => Err(Abort::clone(abort)),
+            (Opening::Queued | Opening::Unanswered | Opening::AnswerQueued, None) => {
                 session.waiting.answer = true;
                 Ok(None)
             }
@@ -164,7 +165,7 @@ impl Link {
     pub fn ready_to_write(&mut self, id: SessionId) -> Result<bool, Abort> {
         let session = self.sessions.get_mut(&id.0).ok_or_else(forgotten)?;
         if let Some(abort) = &session.ended {
-            return Err(abort.clone());
+            return Err(Abort::clone(abort));
         }
         let ready = session.send.queue.len() < SEND_QUEUE;
         session.waiting.write |= !ready;
@@ -262,7 +263,7 @@ impl Link {
         let session = self.sessions.get_mut(&id.0).ok_or_else(forgotten)?;
         match (session.send.phase, &session.ended) {
             (SendPhase::Acked, _) => Ok(SendState::Acknowledged),
-            (_, Some(abort)) => Err(abort.clone()),
+            (_, Some(abort)) => Err(Abort::clone(abort)),
             (SendPhase::Open, None) => Ok(SendState::Open),
             (SendPhase::Ending | SendPhase::Ended, None) => {
                 session.waiting.write = true;
@@ -334,7 +335,7 @@ impl Link {
 
 /// Drops forgotten sessions from a queue that consists mostly of them: nothing else shortens it while the carrier
 /// takes nothing.
-fn prune(queue: &mut VecDeque<SessionId>, sessions: &BTreeMap<u64, Session>) {
+fn prune(queue: &mut VecDeque<SessionId>, sessions: &BTreeMap<u64, Box<Session>>) {
     if queue.len() > 2 * sessions.len() + 64 {
         queue.retain(|id| sessions.contains_key(&id.0));
     }

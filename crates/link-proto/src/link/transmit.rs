@@ -121,7 +121,7 @@ impl Link {
     fn put_session_control(&mut self, id: SessionId, heads: &mut BytesMut) {
         let Some(session) = self.sessions.get_mut(&id.0) else { return };
         session.in_control = false;
-        if session.ended.is_some() || matches!(session.opening, Opening::Queued(_)) {
+        if session.ended.is_some() || session.opening == Opening::Queued {
             return;
         }
         if session.recv.credit.is_due() {
@@ -169,8 +169,8 @@ fn put_turn(
     out: &mut Transmit,
     pins: &mut Pins,
 ) -> u64 {
-    if let Opening::Queued(header) = &session.opening {
-        let header = header.clone();
+    if session.opening == Opening::Queued {
+        let header = std::mem::take(&mut session.header);
         session.opening = Opening::Unanswered;
         frame::encode(&Frame::Open { id, header }, heads);
     }
@@ -184,15 +184,15 @@ fn put_turn(
         return take as u64;
     }
     // All that has credit is out: what follows the data may go.
-    if let Opening::AnswerQueued(header) = &session.opening {
-        let header = header.clone();
+    if session.opening == Opening::AnswerQueued {
+        let header = std::mem::take(&mut session.header);
         session.opening = Opening::Answered;
         let credit = session.recv.credit.grant();
         frame::encode(&Frame::Answer { id, credit, header }, heads);
     }
     if let Some(abort) = session.abort_out.take() {
         session.send.queue.clear(pins);
-        frame::encode(&Frame::Abort { id, abort }, heads);
+        frame::encode(&Frame::Abort { id, abort: *abort }, heads);
     } else if session.end_may_go() {
         session.send.phase = SendPhase::Ended;
         frame::encode(&Frame::End { id }, heads);
