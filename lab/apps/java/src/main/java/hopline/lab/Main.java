@@ -31,11 +31,14 @@ public final class Main {
                 }
                 Client.run(flags.get("target"), keepalive);
             }
-            case "version" -> new Event("version")
-                    .with("impl", "java")
-                    .with("library", "grpc-java " + GrpcUtil.getGrpcBuildVersion().getImplementationVersion())
-                    .with("runtime", "openjdk " + Runtime.version())
-                    .emit();
+            case "version" -> {
+                flags(words, Set.of(), Set.of());
+                new Event("version")
+                        .with("impl", "java")
+                        .with("library", "grpc-java " + GrpcUtil.getGrpcBuildVersion().getImplementationVersion())
+                        .with("runtime", "openjdk " + Runtime.version())
+                        .emit();
+            }
             default -> usage("no such role: " + role);
         }
     }
