@@ -9,7 +9,7 @@ use std::task::{Context, Poll, Waker};
 use hopline_link_proto::SessionId;
 use tokio::time::{Instant, Sleep, sleep_until};
 
-use crate::shared::State;
+use crate::shared::{State, Waiters};
 
 /// A direction of a session, as its handle sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,18 +40,21 @@ impl Deadlines {
         }
     }
 
-    /// Sets or clears one deadline; the box goes when neither is left.
-    pub(crate) fn set(place: &mut Option<Box<Self>>, direction: Direction, at: Option<Instant>) {
-        let Some(at) = at else {
-            if let Some(deadlines) = place {
-                *deadlines.of(direction) = None;
-                if deadlines.read.is_none() && deadlines.write.is_none() {
-                    *place = None;
+    /// Sets or clears one deadline.
+    pub(crate) fn set(waiters: &mut Waiters, direction: Direction, at: Option<Instant>) {
+        match at {
+            Some(at) => *waiters.seldom().deadlines.of(direction) = Some(Deadline { at, timer: None }),
+            None => {
+                if let Some(seldom) = waiters.has_seldom() {
+                    *seldom.deadlines.of(direction) = None;
+                    waiters.shrink();
                 }
             }
-            return;
-        };
-        *place.get_or_insert_default().of(direction) = Some(Deadline { at, timer: None });
+        }
+    }
+
+    pub(crate) fn is_none(&self) -> bool {
+        self.read.is_none() && self.write.is_none()
     }
 
     /// The write deadline, for a splice that takes the session over.
@@ -74,5 +77,5 @@ pub(crate) fn poll_passed(state: &mut State, id: SessionId, direction: Direction
 }
 
 fn find(state: &mut State, id: SessionId, direction: Direction) -> Option<&mut Deadline> {
-    state.slots.get_mut(&id)?.deadlines.as_mut()?.of(direction).as_mut()
+    state.slots.get_mut(&id)?.waiters()?.has_seldom()?.deadlines.of(direction).as_mut()
 }

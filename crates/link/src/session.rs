@@ -14,7 +14,7 @@ use tokio::time::Instant;
 use crate::deadline::{self, Deadlines, Direction};
 use crate::error::SessionError;
 use crate::halves::{ReadHalf, WriteHalf, halves};
-use crate::shared::{Guard, Shared, Slot, State, now};
+use crate::shared::{Guard, Shared, Slot, State, Waiters, now};
 
 /// Most bytes that one [`Session::read_bytes`] gives.
 const READ_PIECE: usize = 64 << 10;
@@ -78,7 +78,7 @@ impl Session {
         poll_fn(|cx| {
             self.wait(
                 cx,
-                |slot| &mut slot.answer,
+                |waiters| &mut waiters.seldom().answer,
                 |state| match state.link.answered(self.id) {
                     Ok(Some(header)) => Poll::Ready(Ok(header)),
                     Ok(None) => Poll::Pending,
@@ -138,11 +138,11 @@ impl Session {
 
     fn set_deadline(&self, direction: Direction, at: Option<Instant>) {
         let waits = self.shared().peek(|state| {
-            let slot = state.slots.get_mut(&self.id)?;
-            Deadlines::set(&mut slot.deadlines, direction, at);
+            let waiters = state.slots.get_mut(&self.id)?.waiters()?;
+            Deadlines::set(waiters, direction, at);
             match direction {
-                Direction::Read => slot.read.take(),
-                Direction::Write => slot.write.take(),
+                Direction::Read => waiters.read.take(),
+                Direction::Write => waiters.write.take(),
             }
         });
         // It looks again, and waits for the new deadline.
@@ -164,7 +164,7 @@ impl Session {
         poll_fn(|cx| {
             self.wait(
                 cx,
-                |slot| &mut slot.read,
+                |waiters| &mut waiters.read,
                 |state| match state.link.abort_reason(self.id) {
                     Some(abort) => Poll::Ready(abort.clone()),
                     None => Poll::Pending,
@@ -186,7 +186,7 @@ impl Session {
     pub fn poll_read_bytes(&self, cx: &mut Context<'_>) -> Poll<Result<Option<Bytes>, Abort>> {
         self.wait(
             cx,
-            |slot| &mut slot.read,
+            |waiters| &mut waiters.read,
             |state| match state.link.read(now(), self.id, READ_PIECE) {
                 Ok(Read::Data(bytes)) => Poll::Ready(Ok(Some(bytes))),
                 Ok(Read::End) => Poll::Ready(Ok(None)),
@@ -224,7 +224,7 @@ impl Session {
     pub fn poll_writable(&self, cx: &mut Context<'_>) -> Poll<Result<(), Abort>> {
         self.wait(
             cx,
-            |slot| &mut slot.write,
+            |waiters| &mut waiters.write,
             |state| match state.link.ready_to_write(self.id) {
                 Ok(true) => Poll::Ready(Ok(())),
                 Ok(false) => Poll::Pending,
@@ -243,7 +243,7 @@ impl Session {
         poll_fn(|cx| {
             self.wait(
                 cx,
-                |slot| &mut slot.write,
+                |waiters| &mut waiters.write,
                 |state| {
                     if let Some(abort) = state.link.abort_reason(self.id) {
                         return Poll::Ready(Err(abort.clone()));
@@ -274,7 +274,7 @@ impl Session {
         poll_fn(|cx| {
             self.wait(
                 cx,
-                |slot| &mut slot.write,
+                |waiters| &mut waiters.write,
                 |state| match state.link.send_state(self.id) {
                     Ok(SendState::Acknowledged) => Poll::Ready(Ok(())),
                     Ok(SendState::Open | SendState::Ending) => Poll::Pending,
@@ -289,15 +289,15 @@ impl Session {
     fn wait<T>(
         &self,
         cx: &Context<'_>,
-        slot: impl FnOnce(&mut Slot) -> &mut Option<Waker>,
+        place: impl FnOnce(&mut Waiters) -> &mut Option<Waker>,
         attempt: impl FnOnce(&mut State) -> Poll<T>,
     ) -> Poll<T> {
         let ready = |state: &mut State| {
             let result = attempt(state);
             if result.is_pending()
-                && let Some(found) = state.slots.get_mut(&self.id)
+                && let Some(waiters) = state.slots.get_mut(&self.id).and_then(Slot::waiters)
             {
-                let place = slot(found);
+                let place = place(waiters);
                 match place {
                     Some(waker) if waker.will_wake(cx.waker()) => {}
                     _ => *place = Some(cx.waker().clone()),
@@ -324,9 +324,9 @@ impl Session {
         };
         self.wait(
             cx,
-            |slot| match direction {
-                Direction::Read => &mut slot.read,
-                Direction::Write => &mut slot.write,
+            |waiters| match direction {
+                Direction::Read => &mut waiters.read,
+                Direction::Write => &mut waiters.write,
             },
             |state| {
                 if deadline::has_passed(state, self.id, direction) {
@@ -415,13 +415,14 @@ impl AsyncWrite for Session {
 
 impl Drop for Session {
     fn drop(&mut self) {
-        self.shared().with(|state| {
+        // What waited is dropped behind the lock: its task may hold other sessions of this link.
+        drop(self.shared().with(|state| {
             // A splice has taken the session over: it will release it.
-            if state.slots.get(&self.id).is_some_and(|slot| slot.joint.is_some()) {
-                return;
+            if state.slots.get(&self.id).is_some_and(|slot| slot.joint().is_some()) {
+                return None;
             }
-            state.slots.remove(&self.id);
             state.link.release(self.id);
-        });
+            state.slots.remove(&self.id)
+        }));
     }
 }

@@ -20,15 +20,79 @@ pub(crate) fn now() -> Instant {
     tokio::time::Instant::now().into_std()
 }
 
-/// Whom an event of one session concerns.
+/// Whom an event of one session concerns. There is one for each session, so it is kept small.
+#[derive(Debug)]
+pub(crate) enum Slot {
+    /// The tasks that wait at its handle.
+    Handle(Waiters),
+    /// The splice that has taken it over.
+    Spliced(Arc<Joint>),
+}
+
+// Each end of each session pays for one.
+const _: () = assert!(size_of::<Slot>() <= 6 * size_of::<usize>());
+
+/// The tasks that wait at a session's handle, and until when.
 #[derive(Debug, Default)]
-pub(crate) struct Slot {
+pub(crate) struct Waiters {
     pub(crate) read: Option<Waker>,
     pub(crate) write: Option<Waker>,
+    /// What few sessions have, and none for long.
+    seldom: Option<Box<Seldom>>,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Seldom {
     pub(crate) answer: Option<Waker>,
-    pub(crate) joint: Option<Arc<Joint>>,
-    /// Few sessions have one.
-    pub(crate) deadlines: Option<Box<Deadlines>>,
+    pub(crate) deadlines: Deadlines,
+}
+
+impl Default for Slot {
+    fn default() -> Self {
+        Self::Handle(Waiters::default())
+    }
+}
+
+impl Slot {
+    /// Who waits at the handle, unless a splice has taken its place.
+    pub(crate) fn waiters(&mut self) -> Option<&mut Waiters> {
+        match self {
+            Self::Handle(waiters) => Some(waiters),
+            Self::Spliced(_) => None,
+        }
+    }
+
+    pub(crate) fn joint(&self) -> Option<&Arc<Joint>> {
+        match self {
+            Self::Handle(_) => None,
+            Self::Spliced(joint) => Some(joint),
+        }
+    }
+}
+
+impl Waiters {
+    /// What is seldom there, made if it is not.
+    pub(crate) fn seldom(&mut self) -> &mut Seldom {
+        self.seldom.get_or_insert_default()
+    }
+
+    /// What is seldom there, if it is.
+    pub(crate) fn has_seldom(&mut self) -> Option<&mut Seldom> {
+        self.seldom.as_deref_mut()
+    }
+
+    /// Lets go of what holds nothing any more.
+    pub(crate) fn shrink(&mut self) {
+        if self.seldom.as_ref().is_some_and(|seldom| seldom.answer.is_none() && seldom.deadlines.is_none()) {
+            self.seldom = None;
+        }
+    }
+
+    fn take_answer(&mut self) -> Option<Waker> {
+        let waker = self.seldom.as_mut()?.answer.take();
+        self.shrink();
+        waker
+    }
 }
 
 #[derive(Debug)]
@@ -121,9 +185,9 @@ impl Shared {
     pub(crate) fn collect(&self, state: &mut State, after: &mut After) {
         while let Some(event) = state.link.poll_event() {
             match event {
-                Event::Readable(id) => after.session(state, id, |slot| slot.read.take()),
-                Event::Writable(id) => after.session(state, id, |slot| slot.write.take()),
-                Event::Answered(id) => after.session(state, id, |slot| slot.answer.take()),
+                Event::Readable(id) => after.session(state, id, |waiters| waiters.read.take()),
+                Event::Writable(id) => after.session(state, id, |waiters| waiters.write.take()),
+                Event::Answered(id) => after.session(state, id, Waiters::take_answer),
                 Event::Opened { id, header } => {
                     state.opened.push_back((id, header));
                     after.wakers.append(&mut state.acceptors);
@@ -145,7 +209,7 @@ impl Shared {
                     after.wakers.append(&mut state.acceptors);
                     state.opened.clear();
                     for slot in state.slots.values() {
-                        after.joints.extend(slot.joint.clone());
+                        after.joints.extend(slot.joint().cloned());
                     }
                 }
             }
@@ -154,12 +218,16 @@ impl Shared {
 }
 
 impl After {
-    fn session(&mut self, state: &mut State, id: SessionId, take: impl FnOnce(&mut Slot) -> Option<Waker>) {
-        if let Some(slot) = state.slots.get_mut(&id) {
-            match &slot.joint {
-                Some(joint) => self.joints.push(Arc::clone(joint)),
-                None => self.wakers.extend(take(slot)),
-            }
+    fn session(
+        &mut self,
+        state: &mut State,
+        id: SessionId,
+        take: impl FnOnce(&mut Waiters) -> Option<Waker>,
+    ) {
+        match state.slots.get_mut(&id) {
+            Some(Slot::Spliced(joint)) => self.joints.push(Arc::clone(joint)),
+            Some(Slot::Handle(waiters)) => self.wakers.extend(take(waiters)),
+            None => {}
         }
     }
 

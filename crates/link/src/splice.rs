@@ -11,7 +11,7 @@ use tokio::task::AbortHandle;
 use tokio::time::{Instant, sleep_until};
 
 use crate::session::Session;
-use crate::shared::{After, Guard, Shared, State, now};
+use crate::shared::{After, Guard, Shared, Slot, State, Waiters, now};
 use crate::sync::{Mutex, MutexGuard};
 
 /// How a splice ended, and what it carried.
@@ -120,11 +120,12 @@ pub fn splice(left: Session, right: Session) -> Spliced {
     });
     for side in [SpliceSide::Left, SpliceSide::Right] {
         let (shared, id) = joint.side(side);
-        let deadline = shared.peek(|state| {
+        let mut handle = shared.peek(|state| {
             let slot = state.slots.get_mut(&id)?;
-            slot.joint = Some(Arc::clone(&joint));
-            slot.deadlines.take()?.write_at()
+            Some(std::mem::replace(slot, Slot::Spliced(Arc::clone(&joint))))
         });
+        let seldom = handle.as_mut().and_then(Slot::waiters).and_then(Waiters::has_seldom);
+        let deadline = seldom.and_then(|seldom| seldom.deadlines.write_at());
         if deadline.is_some() {
             joint.set_write_deadline(side, deadline);
         }
