@@ -46,12 +46,12 @@ enum Chore {
     Wire,
     /// Runs random histories of chains of links, in release mode.
     Sim {
-        /// How many.
-        #[arg(long, default_value_t = 1_000)]
-        seeds: u64,
-        /// The first seed.
-        #[arg(long, default_value_t = 0)]
-        seed: u64,
+        /// How many; 1,000, or 1 where a seed is named.
+        #[arg(long)]
+        seeds: Option<u64>,
+        /// The first seed, 0 if none is named. A history that breaks a promise prints its own.
+        #[arg(long)]
+        seed: Option<u64>,
     },
 }
 
@@ -62,7 +62,10 @@ fn main() -> anyhow::Result<()> {
         Chore::Docs => docs::run(&root()),
         Chore::Lab { arguments } => lab::run(&root(), &arguments),
         Chore::Wire => wire::run(&root()),
-        Chore::Sim { seeds, seed } => wire::sim(&root(), seeds, seed),
+        Chore::Sim { seeds, seed } => {
+            let seeds = seeds.unwrap_or(if seed.is_some() { 1 } else { 1_000 });
+            wire::sim(&root(), seeds, seed.unwrap_or(0))
+        }
     }
 }
 

@@ -387,6 +387,34 @@ fn a_slow_tail_is_not_cut() {
     victim.lives();
 }
 
+/// The wait begins when the session is let go of, not with what was the last to move before; and what leaves counts, as
+/// credit that comes does.
+#[test]
+fn a_wait_counts_from_the_last_that_moved() {
+    let mut victim = Victim::up(|limits| limits.linger_timeout = Duration::from_secs(60));
+    let id = victim.open(3);
+    victim.feed("end 3");
+    let _ = victim.link.read(victim.now, id, 1);
+    assert!(matches!(victim.link.write(id, &[7; 60_000]), Ok(Write::Taken(60_000))));
+    let wait = |victim: &mut Victim, seconds: u64| {
+        for _ in (0..seconds).step_by(5) {
+            victim.feed("presence");
+            victim.wait(Duration::from_secs(5));
+        }
+    };
+    // The carrier takes nothing so far.
+    wait(&mut victim, 100);
+    victim.link.end(id);
+    victim.link.release(id);
+    wait(&mut victim, 50);
+    assert_eq!(victim.link.held().lingering, 1);
+    victim.sent();
+    wait(&mut victim, 50);
+    assert_eq!(victim.link.held().lingering, 1);
+    wait(&mut victim, 10);
+    assert_eq!((victim.link.held().lingering, victim.link.counters().limits.linger_timeout), (0, 1));
+}
+
 /// At a relay a peer that breaks the rules loses its own link. The sessions that cross it end with the reason at their
 /// other ends, and the link that those came over lives.
 #[test]

@@ -2,7 +2,7 @@
 //! see. See `sim/model.rs` for what is promised, `sim/world.rs` for what is done to the chain.
 //!
 //! `cargo xtask sim --seeds N [--seed FIRST]` runs many in release mode. A failure prints its seed:
-//! `cargo xtask sim --seeds 1 --seed SEED` repeats it.
+//! `cargo xtask sim --seed SEED` repeats it.
 
 #[path = "sim/model.rs"]
 mod model;
@@ -20,7 +20,10 @@ fn run(seeds: std::ops::Range<u64>) -> Tally {
     for seed in seeds {
         match catch_unwind(AssertUnwindSafe(|| World::new(seed).run())) {
             Ok(one) => tally.add(&one),
-            Err(_) => failed.push(seed),
+            Err(_) => {
+                println!("broken: cargo xtask sim --seed {seed}");
+                failed.push(seed);
+            }
         }
     }
     assert!(failed.is_empty(), "{} seeds failed: {failed:?}", failed.len());

@@ -72,7 +72,7 @@ impl Link {
     /// narrow that of one that does not.
     pub fn credit(&mut self, now: Instant, id: SessionId, bytes: u64) {
         let round_trip = self.watch.round_trip().unwrap_or_default().max(LEAST_ROUND_TRIP);
-        self.now = self.now.max(now);
+        self.now = now;
         let Some(session) = self.sessions.get_mut(&id.0) else { return };
         let credit = &mut session.recv.credit;
         credit.consume(bytes);

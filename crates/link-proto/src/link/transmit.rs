@@ -62,7 +62,7 @@ impl Link {
     /// Control goes before data; sessions take turns of at most 16 KiB. Keep `max` small (64 KiB): what has left
     /// here can't be overtaken by a ping any more.
     pub fn poll_transmit(&mut self, now: Instant, out: &mut Transmit, max: usize) -> bool {
-        self.now = self.now.max(now);
+        self.now = now;
         let before = out.len();
         let mut heads = std::mem::take(&mut self.scratch);
         self.put_control(now, &mut heads);

@@ -13,7 +13,7 @@ use crate::model::{Fault, Pair, Side};
 
 /// Without a byte, an end or an abort for so long a session that everyone works on is stuck: the liveness bound,
 /// twice, and what a slow wire takes for what lies in it.
-const STALL: Duration = Duration::from_secs(240);
+const STALL: Duration = Duration::from_secs(120);
 /// More than any healthy history takes.
 const LIMIT: Duration = Duration::from_secs(7_200);
 
@@ -489,7 +489,11 @@ impl World {
             if !busy {
                 let stuck = self.chain.now - moved >= STALL;
                 assert!(!stuck, "nothing moves: {:#?}, {:?}", self.unfinished(), self.faults);
-                let limit = self.chain.now + STALL;
+                // Whoever stands still goes on by itself when that is over.
+                let now = self.chain.now;
+                let wakes =
+                    self.chain.ends.iter().filter_map(|end| end.paused_until).filter(|until| *until > now);
+                let limit = wakes.min().map_or(now + STALL, |wakes| wakes.min(now + STALL));
                 self.wait_for_event(limit);
             }
             assert!(self.chain.now - began < LIMIT, "no end of it: {:#?}", self.unfinished());
