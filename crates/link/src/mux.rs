@@ -28,6 +28,8 @@ pub struct Status {
     pub suspect: bool,
     /// The peer drains: what is open is cut in so many milliseconds, counted from when it said so.
     pub peer_drains_ms: Option<u64>,
+    /// This side drains.
+    pub draining: bool,
     /// Our own drain is over.
     pub drained: bool,
     /// The driver has finished and dropped its carrier.
@@ -198,6 +200,7 @@ impl Mux {
     /// [`Status::drained`] turns true when no session is left.
     pub fn drain(&self, deadline: Duration) {
         self.shared.with(|state| state.link.drain(now(), deadline));
+        self.shared.status.send_modify(|status| status.draining = true);
     }
 
     /// The link's figures now.
@@ -212,12 +215,13 @@ impl Mux {
         })
     }
 
-    /// Whether the link is up, was heard lately, and its peer does not drain: what goes out on a silent link may
-    /// never arrive, so a new session rather takes another.
+    /// Whether the link is up, was heard lately, and neither side drains: what goes out on a silent link may never
+    /// arrive, so a new session rather takes another.
     #[must_use]
     pub fn takes_sessions(&self) -> bool {
         let status = self.shared.status.borrow();
-        status.up.is_some() && status.down.is_none() && status.peer_drains_ms.is_none() && !status.suspect
+        let leaving = status.down.is_some() || status.draining || status.peer_drains_ms.is_some();
+        status.up.is_some() && !leaving && !status.suspect
     }
 
     /// Whether both are handles to one link.

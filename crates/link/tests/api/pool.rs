@@ -359,3 +359,26 @@ async fn what_the_peer_opens_to_a_pool_is_refused() {
     let failed = mux.open_within(&b"h"[..], WITHIN).await.unwrap_err();
     assert!(matches!(failed, OpenFailed::Refused(abort) if abort.code == Code::REFUSED));
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_link_that_drains_takes_no_sessions_at_either_end() {
+    let (dialer, listener) = crate::in_memory().await;
+    let (_near, _far) = crate::open(&dialer, &listener).await;
+    assert!(dialer.takes_sessions() && listener.takes_sessions());
+    dialer.drain(WITHIN);
+    assert!(!dialer.takes_sessions());
+    until(|| !listener.takes_sessions()).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_link_that_its_user_drains_is_replaced() {
+    let (dial, mut far) = memory();
+    let pool = pool(pool_config(), dial);
+    let (_first, _kept) = far.answering().await;
+    let _session = pool.open("h", WITHIN).await.unwrap();
+    pool.link(WITHIN).await.unwrap().drain(Duration::from_secs(60));
+    let began = Instant::now();
+    let (opened, _second) = tokio::join!(pool.open("h", WITHIN), far.answering());
+    opened.unwrap();
+    assert!(began.elapsed() < Duration::from_secs(1), "{:?}", began.elapsed());
+}
