@@ -172,10 +172,11 @@ fn requests_that_are_no_calls() {
 
 #[test]
 fn giving_up_is_for_good_and_counted() {
-    let cases: [(&str, Vec<u8>, GaveUp); 9] = [
+    let cases: [(&str, Vec<u8>, GaveUp); 10] = [
         ("a PING of 7 bytes", frame(PING, 0, 0, &[0; 7]), GaveUp::Framing),
         ("headers on stream 0", headers(0, 0, &[]), GaveUp::Framing),
         ("more padding than frame", frame(DATA, 0x8, 1, &[9, 0]), GaveUp::Framing),
+        ("one byte more of padding than frame", frame(DATA, 0x8, 1, &[1]), GaveUp::Framing),
         ("a padded frame without a byte", frame(DATA, 0x8, 1, &[]), GaveUp::Framing),
         ("a continuation of nothing", frame(CONTINUATION, 4, 1, &[]), GaveUp::Framing),
         (

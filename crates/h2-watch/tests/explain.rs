@@ -227,6 +227,8 @@ fn who_gets_nothing() {
     assert!(bytes.ends_with(&goaway(5, 0, MESSAGE)));
     assert_eq!((bytes[3], bytes[8]), (HEADERS, 5));
     assert_eq!(bytes.windows(4).filter(|four| *four == b"grpc").count(), 3, "one call");
+    talk.server(&[goaway(3, 0, "leaving"), goaway(0x7fff_ffff, 0, "leaving")].concat());
+    assert_eq!(talk.watcher.explain(&CAUSE).unwrap(), goaway(3, 0, MESSAGE), "the lowest that was said");
     talk.server(&frame(PING, 0, 0, &[1]));
     assert_eq!(talk.watcher.explain(&CAUSE), None, "gave up");
 }

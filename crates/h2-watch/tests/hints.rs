@@ -106,6 +106,20 @@ fn keepalive_that_no_server_objects_to() {
     assert!(hint.message.contains("grpc.http2.ping_timeout_ms"), "{}", hint.message);
 }
 
+/// Calls in between: the connection is not idle, whatever the PINGs.
+#[test]
+fn pings_of_a_connection_in_use() {
+    let mut talk = Talk::begin();
+    for call in 0..20 {
+        talk.wait_ms(5_000);
+        talk.client(&ping(0, 0));
+        talk.server(&ping(ACK, 0));
+        talk.wait_ms(4_000);
+        talk.call(1 + 2 * call, "1S", 5, "0");
+    }
+    assert_eq!(talk.kinds(), NOTHING);
+}
+
 #[test]
 fn calls_without_a_deadline() {
     let mut talk = Talk::begin();
