@@ -8,6 +8,9 @@
 //! ```
 //!
 //! Each direction holds at most what the sending side's peer was granted: credit goes back only as bytes leave.
+//!
+//! An abort on one side is passed to the other, unless its sender had ended and had taken everything before: then all
+//! that it gives up is to be told of the last acknowledgement, and the other side still reads everything and the end.
 
 use std::time::Instant;
 
@@ -109,10 +112,13 @@ impl Splice {
         }
         pass(&mut self.forth, now, &mut sides, (Hand::Left, left), (Hand::Right, right));
         pass(&mut self.back, now, &mut sides, (Hand::Right, right), (Hand::Left, left));
-        let end = if let Some(abort) = sides.at(Hand::Left).abort_reason(left).cloned() {
+        // Whoever has said everything and taken everything gives up the acknowledgement only.
+        let left_may = !(self.forth.ended && self.back.acknowledged);
+        let right_may = !(self.back.ended && self.forth.acknowledged);
+        let end = if left_may && let Some(abort) = sides.at(Hand::Left).abort_reason(left).cloned() {
             sides.at(Hand::Right).abort(right, abort.clone());
             SpliceEnd::Aborted(abort)
-        } else if let Some(abort) = sides.at(Hand::Right).abort_reason(right).cloned() {
+        } else if right_may && let Some(abort) = sides.at(Hand::Right).abort_reason(right).cloned() {
             sides.at(Hand::Left).abort(left, abort.clone());
             SpliceEnd::Aborted(abort)
         } else if self.forth.acknowledged && self.back.acknowledged {

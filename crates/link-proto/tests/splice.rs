@@ -285,6 +285,54 @@ fn what_came_before_an_abort_is_passed_on() {
     assert!(matches!(end, Some(Err(abort)) if abort.code == Code::TIMEOUT));
 }
 
+/// A writer that was let go of gives up waiting for the acknowledgement of its end. What a forwarder holds of it is still
+/// read whole, with the end behind it, however slowly (WIRE-30, WIRE-45, WIRE-50).
+#[test]
+fn a_slow_reader_gets_the_tail_of_a_writer_that_waits_no_longer() {
+    let mut chain = Chain::new(2, |end, config| {
+        if end == 0 {
+            config.limits.linger_timeout = Duration::from_secs(5);
+        }
+    });
+    let (near, far) = chain.open(b"");
+    // The far side says all that it has to say, and reads nothing yet.
+    chain.link(3).end(far);
+    chain.run_for(Duration::from_millis(50));
+    assert_eq!(chain.read_all(0, near).1, Some(Ok(())));
+    // One window lies at the far end, and one at the forwarder.
+    let all: Vec<u8> = (0..120_000).map(|at| at as u8).collect();
+    let mut written = 0;
+    while written < all.len() {
+        if let Ok(Write::Taken(n)) = chain.link(0).write(near, &all[written..]) {
+            written += n;
+        }
+        chain.run_for(Duration::from_millis(5));
+    }
+    chain.link(0).end(near);
+    chain.link(0).release(near);
+    chain.run_for(Duration::from_secs(30));
+    assert_eq!((chain.link(0).counters().limits.linger_timeout, chain.link(0).open_sessions()), (1, 0));
+    let mut got = Vec::new();
+    loop {
+        let now = chain.now;
+        match chain.link(3).read(now, far, 1_000) {
+            Ok(Read::Data(bytes)) => got.extend_from_slice(&bytes),
+            Ok(Read::End) => break,
+            Ok(Read::Pending) => {}
+            Err(abort) => panic!("{abort} after {} bytes", got.len()),
+        }
+        chain.run_for(Duration::from_millis(200));
+    }
+    assert!(got == all, "{} bytes", got.len());
+    chain.link(3).release(far);
+    chain.run_for(Duration::from_secs(1));
+    assert_eq!(chain.splice_ends(0), [SpliceEnd::Clean]);
+    for end in 0..4 {
+        let held = Held { events: 0, ..chain.link(end).held() };
+        assert_eq!((held, chain.link(end).open_sessions()), (Held::default(), 0), "end {end}");
+    }
+}
+
 /// A machine that reaches itself: both sessions of the splice are of one link.
 struct Mirror {
     chain: Chain,

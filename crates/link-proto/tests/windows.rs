@@ -178,6 +178,27 @@ fn paused_readers_cost_their_windows_and_stall_nobody() {
     assert!(beside <= alone + millis(50), "{alone:?} alone, {beside:?} beside");
 }
 
+/// Once nothing more can come a session is charged for what it holds, and for nothing once it is let go of.
+#[test]
+fn a_session_that_is_over_is_charged_for_what_it_holds() {
+    for ends in [true, false] {
+        let mut chain = chain(millis(10), None, |_| ());
+        let [near, far] = open(&mut chain);
+        assert_eq!(chain.link(1).budget_used(), 48 << 10);
+        assert_eq!(chain.link(0).write(near, &[7; 20_000]), Ok(Write::Taken(20_000)));
+        if ends {
+            chain.link(0).end(near);
+        } else {
+            chain.run_for(millis(50));
+            chain.link(0).release(near);
+        }
+        chain.run_for(millis(50));
+        assert_eq!(chain.link(1).budget_used(), 20_000 - (16 << 10));
+        chain.link(1).release(far);
+        assert_eq!(chain.link(1).budget_used(), 0);
+    }
+}
+
 /// The figures that `Limits` quotes. `cargo test --release -p hopline-link-proto --test windows -- --ignored --nocapture`
 #[test]
 #[ignore = "prints figures"]

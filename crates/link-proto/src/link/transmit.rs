@@ -78,6 +78,20 @@ impl Link {
         sent
     }
 
+    /// Whether [`Link::poll_transmit`] may have something to give: false is certain.
+    #[must_use]
+    pub fn has_output(&self) -> bool {
+        let out = &self.out;
+        let of_link = out.ping.is_some()
+            || out.pong.is_some()
+            || out.presence
+            || out.drain.is_some()
+            || out.goodbye.is_some()
+            || !out.last_words.is_empty();
+        let held_back = matches!(self.phase, Phase::Hello(_));
+        out.hello || (!held_back && (of_link || !self.control.is_empty() || !self.turn.is_empty()))
+    }
+
     fn put_control(&mut self, now: Instant, heads: &mut BytesMut) {
         if std::mem::take(&mut self.out.hello) {
             frame::encode(&Frame::Hello(self.hello()), heads);
