@@ -33,6 +33,8 @@ pub struct Driver<C> {
     inbox: BytesMut,
     out: Transmit,
     timer: Pin<Box<Sleep>>,
+    /// Another turn is due, though nothing was read or written.
+    again: bool,
     ending: Option<Ending>,
 }
 
@@ -66,6 +68,7 @@ impl<C: AsyncRead + AsyncWrite + Unpin> Driver<C> {
             inbox: BytesMut::new(),
             out: Transmit::default(),
             timer: Box::pin(sleep_until(Instant::now())),
+            again: false,
             ending: None,
         }
     }
@@ -83,6 +86,7 @@ impl<C: AsyncRead + AsyncWrite + Unpin> Driver<C> {
         let result = pin!(self.carrier.read_buf(&mut self.inbox)).poll(cx);
         let Poll::Ready(result) = result else { return false };
         let inbox = &mut self.inbox;
+        // What it gives to send goes out in this same turn.
         self.shared.turn(|link| match result {
             Ok(0) => {
                 link.handle_carrier_end(now(), "the peer's side of the connection ended without a goodbye")
@@ -97,8 +101,10 @@ impl<C: AsyncRead + AsyncWrite + Unpin> Driver<C> {
     fn tick(&mut self, cx: &mut Context<'_>) -> bool {
         let Some(at) = self.shared.peek(|state| state.link.poll_timeout()) else { return false };
         let at = Instant::from_std(at);
-        if at > Instant::now() {
-            if self.timer.deadline() != at {
+        while at > Instant::now() {
+            // A timer that is set for an earlier time is left alone, and set anew when that has come: each frame moves
+            // the deadline a little, and a reset takes the runtime's lock.
+            if at < self.timer.deadline() || self.timer.is_elapsed() {
                 self.timer.as_mut().reset(at);
             }
             if self.timer.as_mut().poll(cx).is_pending() {
@@ -113,7 +119,10 @@ impl<C: AsyncRead + AsyncWrite + Unpin> Driver<C> {
     fn write(&mut self, cx: &mut Context<'_>) -> bool {
         if self.out.is_empty() {
             let out = &mut self.out;
-            self.shared.turn(|link| link.poll_transmit(now(), out, BATCH));
+            // Splices that move when bytes leave may give this link more to send.
+            self.again |= self.shared.turn(|link| {
+                link.poll_transmit(now(), out, BATCH);
+            });
         }
         if self.out.is_empty() {
             // Nothing more to say: what a buffering carrier holds must leave too.
@@ -140,6 +149,7 @@ impl<C: AsyncRead + AsyncWrite + Unpin> Driver<C> {
     fn fail(&mut self, error: &std::io::Error) {
         self.out = Transmit::default();
         self.shared.turn(|link| link.handle_carrier_end(now(), error.to_string()));
+        self.again = true;
     }
 
     /// The link is over: the goodbye leaves if it can, and the peer gets a moment to hang up, so that the kernel
@@ -200,18 +210,12 @@ impl<C: AsyncRead + AsyncWrite + Unpin> Future for Driver<C> {
             // Time is told only when there was nothing to read.
             busy = busy || this.tick(cx);
             busy |= this.write(cx);
-            if !busy && this.shared.peek(|state| state.link.end_of_link().is_none()) {
+            busy |= std::mem::take(&mut this.again);
+            if !busy {
                 return Poll::Pending;
             }
         }
         cx.waker().wake_by_ref();
         Poll::Pending
-    }
-}
-
-impl Shared {
-    /// A driver's call of the core: like `with`, but the driver need not wake itself.
-    fn turn<T>(&self, change: impl FnOnce(&mut hopline_link_proto::Link) -> T) -> T {
-        self.with_if(|state| change(&mut state.link), |_| false)
     }
 }

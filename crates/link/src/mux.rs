@@ -131,7 +131,7 @@ impl Mux {
     /// See [`OpenError`]; nothing has gone out then.
     pub fn open(&self, header: impl Into<Bytes>) -> Result<Session, OpenError> {
         let header = header.into();
-        let id = self.shared.with(|state| {
+        let id = self.shared.with_bytes(|state| {
             let id = state.link.open(header)?;
             state.slots.insert(id, Slot::default());
             Ok(id)

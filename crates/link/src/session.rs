@@ -67,7 +67,7 @@ impl Session {
     /// Takes a session that the peer opened: its first window goes out. A second call changes nothing.
     pub fn answer(&self, header: impl Into<Bytes>) {
         let header = header.into();
-        self.shared().with(|state| state.link.answer(self.id, header));
+        self.shared().with_bytes(|state| state.link.answer(self.id, header));
     }
 
     /// Waits for the answer to our open; gives its header. Cancel safe.
@@ -262,7 +262,7 @@ impl Session {
 
     /// Sends the end: the peer reads everything, then the end.
     pub fn end(&self) {
-        self.shared().with(|state| state.link.end(self.id));
+        self.shared().with_bytes(|state| state.link.end(self.id));
     }
 
     /// Sends the end and waits until the far reader has taken everything, however many links away. Cancel safe.
@@ -306,7 +306,7 @@ impl Session {
             result
         };
         // Reading may grant credit, which the driver has to send.
-        self.shared().with_if(ready, Poll::is_ready)
+        self.shared().with_bytes(ready)
     }
 }
 

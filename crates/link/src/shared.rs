@@ -104,6 +104,17 @@ pub(crate) struct State {
     pub(crate) acceptors: Vec<Waker>,
     /// The last handle is gone: the link says goodbye when its last session is over.
     unused: bool,
+    /// The driver knows that the core has something to send, and will come for it.
+    pub(crate) fetched: bool,
+}
+
+impl State {
+    /// Whether the driver has to be told that there is something to send.
+    pub(crate) fn wants_driver(&mut self) -> bool {
+        let wants = !self.fetched && self.link.has_output();
+        self.fetched |= wants;
+        wants
+    }
 }
 
 #[derive(Debug)]
@@ -120,6 +131,11 @@ pub(crate) struct Shared {
 pub(crate) struct After {
     wakers: Vec<Waker>,
     joints: Vec<Arc<Joint>>,
+    /// The link whose driver does it.
+    driver: Option<u64>,
+    /// That link has more to send: a driver that woke itself would go to the end of its runtime's queue, from where
+    /// another thread takes it, at two wake-ups per frame.
+    again: bool,
 }
 
 /// How long a link that nobody uses any more may take to deliver what was left to it. A peer that reads on takes
@@ -139,6 +155,7 @@ impl Shared {
                 opened: VecDeque::new(),
                 acceptors: Vec::new(),
                 unused: false,
+                fetched: false,
             }),
             driver: AtomicWaker::new(),
             status: watch::Sender::new(Status::default()),
@@ -151,29 +168,47 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Changes the core, wakes whom that concerns, and has the driver send what there is.
+    /// Changes the core, wakes whom that concerns, and has the driver look at everything anew.
     pub(crate) fn with<T>(&self, change: impl FnOnce(&mut State) -> T) -> T {
-        self.with_if(change, |_| true)
+        self.change(change, |_| true)
     }
 
-    /// Like [`Shared::with`], where the driver is woken only if the result says that something changed.
-    pub(crate) fn with_if<T>(
+    /// Like [`Shared::with`], for what moves no deadline: the driver is woken only if there is something to send
+    /// that it does not know of.
+    pub(crate) fn with_bytes<T>(&self, change: impl FnOnce(&mut State) -> T) -> T {
+        self.change(change, State::wants_driver)
+    }
+
+    fn change<T>(
         &self,
         change: impl FnOnce(&mut State) -> T,
-        changed: impl FnOnce(&T) -> bool,
+        wants_driver: impl FnOnce(&mut State) -> bool,
     ) -> T {
         let mut after = After::default();
-        let result = {
+        let (result, wake) = {
             let mut state = self.lock();
             let result = change(&mut state);
             self.collect(&mut state, &mut after);
-            result
+            (result, wants_driver(&mut state))
         };
-        if changed(&result) {
+        if wake {
             self.driver.wake();
         }
         after.run();
         result
+    }
+
+    /// A driver's call of its own core. The driver is not told that there is something to send: true says so.
+    pub(crate) fn turn(&self, change: impl FnOnce(&mut Link)) -> bool {
+        let mut after = After { driver: Some(self.order), ..After::default() };
+        {
+            let mut state = self.lock();
+            change(&mut state.link);
+            self.collect(&mut state, &mut after);
+            state.fetched = state.link.has_output();
+            after.again = state.fetched;
+        }
+        after.run()
     }
 
     /// Looks at the core, or notes a waker in it, where nothing can follow from it.
@@ -231,13 +266,23 @@ impl After {
         }
     }
 
-    /// With no lock held: wakes, and runs the splices that have something to move.
-    pub(crate) fn run(mut self) {
+    /// Has this link's driver come.
+    pub(crate) fn drive(&mut self, shared: &Shared) {
+        if self.driver == Some(shared.order) {
+            self.again = true;
+        } else {
+            shared.driver.wake();
+        }
+    }
+
+    /// With no lock held: wakes, and runs the splices that have something to move. True if the driver that does it
+    /// has more to send.
+    pub(crate) fn run(mut self) -> bool {
         loop {
             for waker in self.wakers.drain(..) {
                 waker.wake();
             }
-            let Some(joint) = self.joints.pop() else { return };
+            let Some(joint) = self.joints.pop() else { return self.again };
             joint.run(&mut self);
         }
     }

@@ -190,12 +190,18 @@ impl Joint {
     /// With no lock held: moves what can be moved.
     pub(crate) fn run(self: &Arc<Self>, after: &mut After) {
         let (left, right) = (&self.left.0.0, &self.right.0.0);
+        let (drive_left, drive_right);
         if Arc::ptr_eq(left, right) {
             let mut state = left.lock();
-            if let Some(outcome) = self.step(Sides::One(&mut state.link)) {
+            let outcome = self.step(Sides::One(&mut state.link));
+            // What was released may have left a deadline to its link.
+            let over = outcome.is_some();
+            if let Some(outcome) = outcome {
                 self.leave(&mut state, None, outcome);
             }
             left.collect(&mut state, after);
+            drive_left = state.wants_driver() || over;
+            drive_right = false;
         } else {
             // Always the older link first, so that two splices never wait for each other.
             let (mut left_state, mut right_state);
@@ -206,14 +212,21 @@ impl Joint {
                 right_state = right.lock();
                 left_state = left.lock();
             }
-            if let Some(outcome) = self.step(Sides::Two(&mut left_state.link, &mut right_state.link)) {
+            let outcome = self.step(Sides::Two(&mut left_state.link, &mut right_state.link));
+            let over = outcome.is_some();
+            if let Some(outcome) = outcome {
                 self.leave(&mut left_state, Some(&mut right_state), outcome);
             }
             left.collect(&mut left_state, after);
             right.collect(&mut right_state, after);
+            drive_left = left_state.wants_driver() || over;
+            drive_right = right_state.wants_driver() || over;
         }
-        left.driver.wake();
-        right.driver.wake();
+        for (drive, shared) in [(drive_left, left), (drive_right, right)] {
+            if drive {
+                after.drive(shared);
+            }
+        }
     }
 
     fn step(&self, sides: Sides<'_>) -> Option<SpliceOutcome> {

@@ -2,7 +2,11 @@
 
 #![expect(clippy::unwrap_used, reason = "a helper of a test fails as the test itself does")]
 
+use std::future::Future;
+use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -147,6 +151,56 @@ fn tokio_test_spawn<T: Send + 'static>(
     future: impl Future<Output = T> + Send + 'static,
 ) -> tokio::task::JoinHandle<T> {
     tokio::spawn(future)
+}
+
+/// A future that counts how often it is polled.
+struct Polls<F>(F, Arc<AtomicUsize>);
+
+impl<F: Future + Unpin> Future for Polls<F> {
+    type Output = F::Output;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<F::Output> {
+        self.1.fetch_add(1, Ordering::Relaxed);
+        Pin::new(&mut self.0).poll(cx)
+    }
+}
+
+/// Each poll beyond what is needed is a wake-up, on a busy runtime one of another thread: for each message the driver
+/// that reads it, for each the one that sends it.
+#[tokio::test]
+async fn a_message_through_a_relay_wakes_each_driver_once() {
+    const MESSAGES: usize = 100;
+    let polls = Arc::new(AtomicUsize::new(0));
+    let counted = |carrier, side| {
+        let (mux, driver) = Mux::new(carrier, config(side, "relay")).unwrap();
+        tokio::spawn(Polls(driver, Arc::clone(&polls)));
+        mux
+    };
+    let ((a, b), (c, d)) = (duplex(64 << 10), duplex(64 << 10));
+    let origin = Mux::spawn(a, config(Side::Dialer, "origin")).unwrap();
+    let relay_in = counted(b, Side::Listener);
+    let relay_out = counted(c, Side::Dialer);
+    let far = Mux::spawn(d, config(Side::Listener, "far")).unwrap();
+    origin.up().await.unwrap();
+    relay_out.up().await.unwrap();
+
+    let mut near = origin.open(&b""[..]).unwrap();
+    let left = relay_in.accept().await.unwrap();
+    let _splice = splice(left, relay_out.open(&b""[..]).unwrap());
+    let mut echo = far.accept().await.unwrap();
+    echo.answer(&b""[..]);
+    near.answered().await.unwrap();
+    let before = polls.load(Ordering::Relaxed);
+    let mut message = [7; 64];
+    for _ in 0..MESSAGES {
+        near.write_all(&message).await.unwrap();
+        echo.read_exact(&mut message).await.unwrap();
+        echo.write_all(&message).await.unwrap();
+        near.read_exact(&mut message).await.unwrap();
+    }
+    // There and back, read here and sent there; a few for credit and the round trip.
+    let polls = polls.load(Ordering::Relaxed) - before;
+    assert!(polls <= MESSAGES * 4 + 20, "{polls} polls for {MESSAGES} messages there and back");
 }
 
 #[tokio::test]
