@@ -21,7 +21,7 @@ fn run(seeds: std::ops::Range<u64>) -> Tally {
         match catch_unwind(AssertUnwindSafe(|| World::new(seed).run())) {
             Ok(one) => tally.add(&one),
             Err(_) => {
-                println!("broken: cargo xtask sim --seed {seed}");
+                eprintln!("broken: cargo xtask sim --seed {seed}");
                 failed.push(seed);
             }
         }
