@@ -149,8 +149,9 @@ fn lab() -> anyhow::Result<()> {
         say(&format!("{}: {}", language.name, language.version))?;
     }
     say(&format!("{} scenarios, about {} s", scenarios.len(), runner::estimate(&work)))?;
-    let runs = runner::run(&work);
     let machine = Machine::read(&root, &programs)?;
+    let runs = runner::run(&work);
+    let judged = judge(&scenarios, &runs);
     for file in arguments.json.iter().chain(arguments.report.then_some(&stored)) {
         let mut results = match file.exists() {
             true => Results::read(file)?,
@@ -162,7 +163,7 @@ fn lab() -> anyhow::Result<()> {
             report::write(&root, &scenario::all(), &results)?;
         }
     }
-    judge(&scenarios, &runs)
+    judged
 }
 
 /// Prints what was promised and measured.

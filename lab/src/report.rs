@@ -55,6 +55,9 @@ impl Results {
     ///
     /// When it cannot be written.
     pub(crate) fn write(&self, file: &Path) -> anyhow::Result<()> {
+        if let Some(folder) = file.parent() {
+            fs::create_dir_all(folder).with_context(|| format!("{}", folder.display()))?;
+        }
         let text = serde_json::to_string_pretty(self)? + "\n";
         fs::write(file, text).with_context(|| format!("{}", file.display()))
     }
@@ -247,6 +250,16 @@ mod tests {
         assert!(page.contains("| go tcp ×1 | 16 **✗** |"), "{page}");
         assert!(page.contains("**1 figures are as promised, 1 are not, 0 are known to be open.**"), "{page}");
         assert!(folder.path().join("lab/report/dead-path-sidecar.svg").exists());
+    }
+
+    #[test]
+    fn results_are_written_where_no_folder_is_yet() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("lab/report/results.json");
+        let results = Results { machine: machine(), runs: vec![run("unix", 1, 14.0)] };
+        results.write(&file).unwrap();
+        assert_eq!(Results::read(&file).unwrap().runs.len(), 1);
+        assert!(Results::read(folder.path()).is_err());
     }
 
     #[test]

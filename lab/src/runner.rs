@@ -103,7 +103,6 @@ fn one(work: &Work<'_>, item: Item<'_>) -> Run {
     let mut case = Case {
         language: item.language,
         way: item.way,
-        run: item.run,
         seed: work.seed,
         programs: work.programs,
         folder: folder.clone(),

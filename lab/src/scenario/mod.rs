@@ -80,7 +80,6 @@ pub(crate) struct Case<'a> {
     /// None where no gRPC is spoken.
     pub(crate) language: Option<&'a Language>,
     pub(crate) way: Way,
-    pub(crate) run: u32,
     pub(crate) seed: u64,
     pub(crate) programs: &'a Programs,
     pub(crate) folder: PathBuf,
@@ -117,9 +116,15 @@ impl Case<'_> {
         self.language.cloned().context("this scenario has no language")
     }
 
-    /// The random numbers of this run.
+    /// The random numbers of this run: they follow from the seed and from which run it is, so that no two runs hit the same
+    /// moment.
     pub(crate) fn random(&self) -> ChaCha8Rng {
-        ChaCha8Rng::seed_from_u64(self.seed.wrapping_mul(1_000).wrapping_add(self.run.into()))
+        let name = self.folder.file_name().unwrap_or_default().as_encoded_bytes();
+        // FNV-1a: only to tell runs apart.
+        let mixed = name.iter().fold(self.seed ^ 0xcbf2_9ce4_8422_2325, |hash, &byte| {
+            (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+        });
+        ChaCha8Rng::seed_from_u64(mixed)
     }
 
     /// Records a number.
