@@ -239,6 +239,8 @@ pub enum Inspect {
     H2c,
     /// Something else, such as the application's own TLS.
     Opaque,
+    /// It was plaintext HTTP/2, and could not be followed any more.
+    GaveUp,
     /// Nothing seen yet (or a word that the reader does not know).
     #[default]
     #[serde(other)]
@@ -246,7 +248,7 @@ pub enum Inspect {
 }
 
 /// What the application would better change, with the numbers that say so.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Hint {
     /// The kind, such as `client_keepalive`.
     pub kind: String,
@@ -258,6 +260,12 @@ pub struct Hint {
     /// How often it was seen.
     #[serde(default)]
     pub count: u64,
+    /// Seconds since its evidence began.
+    #[serde(default)]
+    pub first_seen_s: f64,
+    /// Seconds since its evidence last grew.
+    #[serde(default)]
+    pub last_seen_s: f64,
 }
 
 /// One service that an agent publishes.

@@ -215,6 +215,7 @@ fn inspect_word(inspect: Inspect) -> &'static str {
     match inspect {
         Inspect::H2c => "h2c",
         Inspect::Opaque => "opaque",
+        Inspect::GaveUp => "gave up",
         Inspect::Off => "off",
         Inspect::Unknown => "-",
     }

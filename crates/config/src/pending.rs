@@ -20,9 +20,7 @@ pub(crate) static PENDING: &[Pending] = &[
     Pending { place: Place::Service, key: "probe", allowed: None, purpose: "asking the server whether it lives" },
     Pending { place: Place::Mapping, key: "agents", allowed: None, purpose: "naming the machines that may serve it" },
     Pending { place: Place::Mapping, key: "new_agents", allowed: None, purpose: "accepting machines not met before" },
-    Pending { place: Place::Mapping, key: "explain", allowed: Some("off"), purpose: "telling gRPC clients why a call was cut" },
     Pending { place: Place::Mapping, key: "outage", allowed: Some("0s"), purpose: "sessions that outlive their path" },
-    Pending { place: Place::Mapping, key: "inspect", allowed: Some("false"), purpose: "reading HTTP/2 in passing" },
 ];
 
 /// The line of `key` at `place`, if it has one.
@@ -48,7 +46,7 @@ mod tests {
         for (place, key) in pending {
             assert!(list.contains(&format!("`{key}`")), "{place:?}: {key} is not listed as to come");
         }
-        assert_eq!(known.count(), 30);
+        assert_eq!(known.count(), 31);
     }
 
     #[test]

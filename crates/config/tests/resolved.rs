@@ -39,7 +39,7 @@ services:
   files:  { tcp: { tcp: 9000 } }
   mail:   { tcp: { forward: "[fd00::1]:25" } }
 connect:
-  ledger: {}
+  ledger: { explain: on }
   audit:  { listen: "127.0.0.1:7901", open_timeout: 5s, inspect: false, outage: 0s, explain: off }
   files:  { listen: "unix:/run/app/files.sock", mode: 0660, group: app }
   mail:   { listen: "0.0.0.0:25", expose: true }
@@ -90,7 +90,8 @@ fn a_full_file_resolves() {
             ("mail", "0.0.0.0:25".to_owned(), 20, 0o600, None),
         ]
     );
-    assert!(config.connect.iter().all(|m| !m.inspect));
+    let read: Vec<_> = config.connect.iter().map(|m| (m.inspect, m.explain)).collect();
+    assert_eq!(read, [(true, true), (false, false), (true, false), (true, false)]);
 }
 
 #[test]

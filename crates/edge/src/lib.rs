@@ -10,13 +10,15 @@
 //! - [`local`]: the sidecar's sockets; [`forward`]: the agent's dial;
 //! - `uplink`: one link to one relay, dialled again for as long as the edge runs;
 //! - `sidecar`, `agent`: the two roles; `opening`, `serving`: one session at each; `pump`: the session beside its
-//!   connection, the same for both; `kept`, `recall`: how a young session outlives its path.
+//!   connection, the same for both; `kept`, `recall`: how a young session outlives its path; `inspect`: what
+//!   applications say, read in passing.
 
 mod agent;
 mod backoff;
 mod control;
 mod fault;
 pub mod forward;
+mod inspect;
 mod kept;
 pub mod local;
 mod mapping;

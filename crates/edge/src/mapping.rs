@@ -4,14 +4,17 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use hopline_config::MappingConfig;
+use hopline_h2_watch::{Cause, EndedBy};
 use hopline_link::{Abort, Code};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
+use tokio::time::MissedTickBehavior;
 
 use crate::fault::Figures;
+use crate::inspect::{Inspection, TICK};
 use crate::local::{BindError, ListenSpec, ListenerHealth, LocalListener, LocalStream};
-use crate::opening::Opening;
-use crate::pump::{Broken, Connection};
+use crate::opening::{Carried, Opening};
+use crate::pump::{Broken, Connection, Flow, say_last};
 use crate::uplinks::Uplinks;
 
 /// How long until a socket that could not be opened is tried again.
@@ -22,6 +25,7 @@ pub(crate) const BIND_AGAIN: Duration = Duration::from_secs(5);
 pub(crate) struct Mapping {
     pub(crate) config: MappingConfig,
     pub(crate) figures: Arc<Figures>,
+    pub(crate) inspection: Arc<Inspection>,
     spec: ListenSpec,
     socket: watch::Sender<Option<Socket>>,
     closing: watch::Sender<bool>,
@@ -36,9 +40,19 @@ pub(crate) struct Socket {
 }
 
 impl Mapping {
-    /// A mapping that goes on with the figures of its name's earlier entry.
-    pub(crate) fn new(config: MappingConfig, spec: ListenSpec, figures: Arc<Figures>) -> Self {
-        Self { config, figures, spec, socket: watch::Sender::new(None), closing: watch::Sender::new(false) }
+    /// A mapping; it goes on with the figures of its name's earlier entry, and with what that has read if it still reads.
+    pub(crate) fn new(config: MappingConfig, spec: ListenSpec, before: Option<&Self>) -> Self {
+        let figures = before.map(|before| Arc::clone(&before.figures)).unwrap_or_default();
+        let inspection = before.map(|before| &before.inspection).filter(|of| of.is_on() == config.inspect);
+        let inspection = inspection.cloned().unwrap_or_else(|| Inspection::new(config.inspect));
+        Self {
+            config,
+            figures,
+            inspection,
+            spec,
+            socket: watch::Sender::new(None),
+            closing: watch::Sender::new(false),
+        }
     }
 
     pub(crate) fn socket(&self) -> Option<Socket> {
@@ -88,10 +102,16 @@ impl Mapping {
             },
         };
         let mut tasks = JoinSet::new();
+        let mut ticks = tokio::time::interval(TICK);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         if let Some(mut listener) = listener {
             loop {
                 let stream = tokio::select! {
                     stream = listener.accept() => stream,
+                    _ = ticks.tick(), if self.inspection.is_busy() => {
+                        self.inspection.tick(uplinks.round_trip(self.config.service.as_str()));
+                        continue;
+                    }
                     () = &mut stop => break,
                 };
                 let (mapping, uplinks) = (Arc::clone(&self), Arc::clone(&uplinks));
@@ -121,13 +141,35 @@ impl Mapping {
         let deadline = Instant::now() + self.config.open_timeout;
         let connection = Connection::new(stream);
         let Some(local) = connection.stream() else { return Ok(()) };
+        let inspected = self.inspection.connect();
         let service = self.config.service.as_str();
-        let (flow, session, result) = match Opening::new(uplinks, local, service, deadline) {
+        let carried = match Opening::new(uplinks, local, service, deadline, inspected.clone()) {
             Ok(opening) => opening.carry().await,
             Err(abort) => return Err(self.failed(abort)),
         };
-        if let Some(session) = session {
-            flow.close(connection, &session, &result).await;
+        let Carried { flow, session, result, relay, agent } = carried;
+        let ended_by = ended_by(&flow, &result);
+        let last_words = |abort: &Abort| {
+            let inspected = inspected.as_ref().filter(|_| self.config.explain)?;
+            let cause = Cause {
+                reason: &abort.code.name(),
+                hop: u8::try_from(abort.hops).unwrap_or(u8::MAX),
+                between: between(abort, uplinks.machine.name(), relay.as_deref(), agent.as_deref()),
+                silent: abort.silent_ms.map(Duration::from_millis),
+            };
+            (ended_by == EndedBy::Fault).then(|| inspected.explain(&cause)).flatten()
+        };
+        match (&session, &result) {
+            (Some(session), _) => flow.close(connection, session, &result, last_words).await,
+            (None, Err(Broken::Session(abort))) => {
+                if let Some(words) = last_words(abort) {
+                    say_last(connection, &words).await;
+                }
+            }
+            (None, _) => {}
+        }
+        if let Some(inspected) = inspected {
+            inspected.close(ended_by);
         }
         match result {
             // An application that resets its own connection has no fault to be told of.
@@ -139,5 +181,38 @@ impl Mapping {
     fn failed(&self, abort: Abort) -> Abort {
         self.figures.fault.note(&abort);
         abort
+    }
+}
+
+fn ended_by(flow: &Flow, result: &Result<(), Broken>) -> EndedBy {
+    match result {
+        Ok(()) if flow.is_connection_first() => EndedBy::Application,
+        Err(Broken::Local(_) | Broken::Left) => EndedBy::Application,
+        Ok(()) => EndedBy::Server,
+        // What the server's side says of itself is no fault of the path.
+        Err(Broken::Session(abort))
+            if abort.code == Code::PEER_RESET || abort.code.app_number().is_some() =>
+        {
+            EndedBy::Server
+        }
+        Err(Broken::Session(_)) => EndedBy::Fault,
+    }
+}
+
+/// The two ends of the hop that a path broke at, where they are known.
+fn between<'a>(
+    abort: &Abort,
+    machine: &'a str,
+    relay: Option<&'a str>,
+    agent: Option<&'a str>,
+) -> Option<(&'a str, &'a str)> {
+    if ![Code::CONN_LOST, Code::FORWARD_DEAD, Code::DIAL_FAILED].contains(&abort.code) {
+        return None;
+    }
+    match abort.hops {
+        0 => Some((machine, relay?)),
+        1 => Some((relay?, agent?)),
+        2 => Some((agent?, "its server")),
+        _ => None,
     }
 }

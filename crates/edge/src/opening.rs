@@ -12,10 +12,11 @@ use std::time::{Duration, Instant};
 use hopline_link::{Abort, Code, OpenError, Session};
 use hopline_route_proto::{Name, RoutingHeader, SessionId};
 
+use crate::inspect::Inspected;
 use crate::kept::YOUNG;
 use crate::local::{LocalStream, gone};
 use crate::pump::{Broken, Flow};
-use crate::uplinks::{Load, Uplinks};
+use crate::uplinks::{Load, Uplink, Uplinks};
 
 /// Between an open that was refused and the next, so that two processes on their way out are not asked in a loop.
 const PAUSE: Duration = Duration::from_millis(20);
@@ -33,6 +34,20 @@ enum Attempt {
     Again,
 }
 
+/// What is left of a connection whose session is over.
+#[derive(Debug)]
+pub(crate) struct Carried {
+    /// For [`Flow::close`].
+    pub(crate) flow: Flow,
+    /// The last session; `None` if none was answered.
+    pub(crate) session: Option<Session>,
+    pub(crate) result: Result<(), Broken>,
+    /// The relay that it went to.
+    pub(crate) relay: Option<String>,
+    /// The agent's machine, where the sidecar chose the agent.
+    pub(crate) agent: Option<String>,
+}
+
 /// An open under way, and the young session that comes of it.
 #[derive(Debug)]
 pub(crate) struct Opening<'a> {
@@ -46,6 +61,8 @@ pub(crate) struct Opening<'a> {
     began: Instant,
     deadline: Instant,
     flow: Flow,
+    /// The relay that the last open went to.
+    relay: Option<Arc<Uplink>>,
     /// The application has said something and left: that is to arrive, and nothing of it will follow.
     left: bool,
 }
@@ -56,6 +73,7 @@ impl<'a> Opening<'a> {
         local: &'a LocalStream,
         service: &str,
         deadline: Instant,
+        inspected: Option<Arc<Inspected>>,
     ) -> Result<Self, Abort> {
         let service = Name::new(service).map_err(|error| Abort::new(Code::INTERNAL, error.to_string()))?;
         Ok(Self {
@@ -67,37 +85,39 @@ impl<'a> Opening<'a> {
             attempt: Attempt::First,
             began: Instant::now(),
             deadline,
-            flow: Flow::new(uplinks.memory()),
+            flow: Flow::new(uplinks.memory(), inspected),
+            relay: None,
             left: false,
         })
     }
 
-    /// Opens the session and carries it to its end, over as many paths as it takes while it is young. Gives what is left
-    /// for [`Flow::close`]: no session, if none was answered.
-    pub(crate) async fn carry(mut self) -> (Flow, Option<Session>, Result<(), Broken>) {
-        let mut session = match self.run().await {
-            Ok(session) => session,
-            Err(broken) => return (self.flow, None, Err(broken)),
-        };
+    /// Opens the session and carries it to its end, over as many paths as it takes while it is young.
+    pub(crate) async fn carry(mut self) -> Carried {
+        let mut session = None;
+        let result = self.carry_on(&mut session).await;
+        let agent = self.agent.as_ref().map(|agent| agent.machine().to_owned());
+        let relay = self.relay.map(|relay| relay.name());
+        Carried { flow: self.flow, session, result, relay, agent }
+    }
+
+    async fn carry_on(&mut self, place: &mut Option<Session>) -> Result<(), Broken> {
+        let mut session = place.insert(self.run().await?);
         let mut old = tokio::time::Instant::now() + YOUNG;
         loop {
             let result = if self.flow.is_kept() {
                 tokio::select! {
                     biased;
-                    result = self.flow.run(self.local, &session) => result,
+                    result = self.flow.run(self.local, session) => result,
                     () = tokio::time::sleep_until(old) => {
                         self.flow.forget();
                         continue;
                     }
                 }
             } else {
-                self.flow.run(self.local, &session).await
+                self.flow.run(self.local, session).await
             };
-            let Err(Broken::Session(lost)) = result else { return (self.flow, Some(session), result) };
-            match self.run_again(lost).await {
-                Ok(next) => session = next,
-                Err(broken) => return (self.flow, Some(session), Err(broken)),
-            }
+            let Err(Broken::Session(lost)) = result else { return result };
+            session = place.insert(self.run_again(lost).await?);
             old = tokio::time::Instant::now() + YOUNG;
         }
     }
@@ -145,8 +165,9 @@ impl<'a> Opening<'a> {
     async fn open(&mut self) -> Result<Session, Abort> {
         loop {
             let (uplink, mux) = self.uplinks.wait(self.deadline).await?;
+            let uplink = self.relay.insert(uplink);
             match self.attempt {
-                Attempt::First => self.agent = self.uplinks.choose_agent(&uplink, &self.service),
+                Attempt::First => self.agent = self.uplinks.choose_agent(uplink, &self.service),
                 Attempt::Anywhere => self.agent = None,
                 Attempt::Again => {}
             }

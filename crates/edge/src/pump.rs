@@ -7,12 +7,14 @@
 use std::future::poll_fn;
 use std::io;
 use std::pin::pin;
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::{Buf, Bytes, BytesMut};
 use hopline_link::{Abort, Code, Session};
 use tokio::time::timeout;
 
+use crate::inspect::Inspected;
 use crate::kept::{Kept, Memory};
 use crate::local::{LocalStream, StreamEnd, end_of_stream, gone};
 
@@ -100,6 +102,7 @@ pub(crate) struct Inbound {
     ended: bool,
     /// Everything that was read so far, while it may have to be said again.
     kept: Option<Kept>,
+    inspected: Option<Arc<Inspected>>,
 }
 
 impl Inbound {
@@ -169,6 +172,9 @@ impl Inbound {
                 Ok(n) => {
                     let bytes = self.buffer.split().freeze();
                     self.resize(n);
+                    if let Some(inspected) = &self.inspected {
+                        inspected.handle_from_application(&bytes);
+                    }
                     if let Some(kept) = &mut self.kept
                         && !kept.push(&bytes)
                     {
@@ -206,6 +212,7 @@ struct Outbound {
     repeats: u64,
     /// The connection was told the session's end.
     ended: bool,
+    inspected: Option<Arc<Inspected>>,
 }
 
 impl Outbound {
@@ -231,6 +238,9 @@ impl Outbound {
             }
         }
         let written = write(local, &self.piece).await.map_err(|error| Broken::local(&error))?;
+        if let Some(inspected) = &self.inspected {
+            inspected.handle_from_server(&self.piece[..written]);
+        }
         self.piece.advance(written);
         Ok(true)
     }
@@ -247,18 +257,21 @@ impl Outbound {
 pub(crate) struct Flow {
     pub(crate) inbound: Inbound,
     outbound: Outbound,
+    /// After both ends came: the connection's was the first.
+    connection_first: bool,
 }
 
 impl Flow {
     /// Nothing was carried yet.
-    pub(crate) fn new(memory: &Memory) -> Self {
+    pub(crate) fn new(memory: &Memory, inspected: Option<Arc<Inspected>>) -> Self {
         let inbound = Inbound {
             buffer: BytesMut::new(),
             read: READ_LEAST,
             ended: false,
             kept: Some(Kept::new(memory)),
+            inspected: inspected.clone(),
         };
-        Self { inbound, outbound: Outbound::default() }
+        Self { inbound, outbound: Outbound { inspected, ..Outbound::default() }, connection_first: false }
     }
 
     /// Whether another session may take the place of the one that was used so far.
@@ -279,6 +292,11 @@ impl Flow {
     /// Both directions have come to their ends.
     pub(crate) fn is_over(&self) -> bool {
         self.inbound.ended && self.outbound.ended
+    }
+
+    /// Of two ends, the connection's was the first.
+    pub(crate) fn is_connection_first(&self) -> bool {
+        self.connection_first
     }
 
     /// The next session says everything once more from its first byte.
@@ -308,7 +326,7 @@ impl Flow {
     /// session, and also after it was cancelled.
     pub(crate) async fn run(&mut self, local: &LocalStream, session: &Session) -> Result<(), Broken> {
         let over = self.is_over();
-        let (inbound, outbound) = (&mut self.inbound, &mut self.outbound);
+        let (inbound, outbound, first) = (&mut self.inbound, &mut self.outbound, &mut self.connection_first);
         let ends = async {
             if over {
                 // Only the session's own end is still to be read again; the connection may be closed already.
@@ -319,6 +337,7 @@ impl Flow {
             tokio::select! {
                 ended = &mut forth => {
                     ended?;
+                    *first = true;
                     tokio::select! {
                         ended = back => ended,
                         // Nobody reads the connection any more: that its owner has left must be seen all the same.
@@ -344,11 +363,15 @@ impl Flow {
     ///
     /// When one side broke, the other still gets what had arrived before, for as long as it takes it: the last answer
     /// of a server is worth more than the reset behind it.
+    ///
+    /// `last_words` are asked for when a fault has cut the connection, once everything of the far side that can be
+    /// delivered was; if there are some, the connection ends behind them.
     pub(crate) async fn close(
         mut self,
         connection: Connection,
         session: &Session,
         result: &Result<(), Broken>,
+        last_words: impl FnOnce(&Abort) -> Option<Vec<u8>>,
     ) {
         let Some(local) = connection.stream() else { return };
         match result {
@@ -359,6 +382,11 @@ impl Flow {
                 // reset would overtake it, and throw away what lies in the kernel. The owner's next write meets one.
                 if self.outbound.ended && abort.code == Code::PEER_RESET {
                     connection.close();
+                } else if !self.outbound.ended
+                    && self.outbound.piece.is_empty()
+                    && let Some(words) = last_words(abort)
+                {
+                    say_last(connection, &words).await;
                 }
             }
             Err(broken @ (Broken::Local(_) | Broken::Left)) => {
@@ -377,6 +405,38 @@ impl Flow {
                 session.abort_with(broken.abort());
             }
         }
+    }
+}
+
+/// Ends a connection behind these words. What its owner still says is read for a moment: a connection that is closed
+/// with unread bytes is reset, and the reset may overtake the words. One that does not take them is reset.
+pub(crate) async fn say_last(connection: Connection, mut words: &[u8]) {
+    let Some(local) = connection.stream() else { return };
+    let said = timeout(LAST_BYTES, async {
+        while !words.is_empty() {
+            words = &words[write(local, words).await?..];
+        }
+        local.shutdown_write()?;
+        let mut left = LAST_QUEUE;
+        let mut buffer = BytesMut::new();
+        while left > 0 {
+            poll_fn(|cx| local.poll_read_ready(cx)).await?;
+            buffer.clear();
+            buffer.reserve(READ_LEAST);
+            match local.try_read_buf(&mut buffer) {
+                Ok(0) => break,
+                Ok(n) => left = left.saturating_sub(n),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                Err(error) => return Err(error),
+            }
+        }
+        io::Result::Ok(())
+    });
+    match said.await {
+        // Its owner reads, and will close; or it has.
+        Ok(Ok(())) => connection.close(),
+        Err(_) if words.is_empty() => connection.close(),
+        Ok(Err(_)) | Err(_) => {}
     }
 }
 

@@ -39,7 +39,7 @@ enum Turn {
 
 impl<'a> Serving<'a> {
     pub(crate) fn new(service: &'a Service, session: Session, place: Place, memory: &Memory) -> Self {
-        Self { service, session, place, flow: Flow::new(memory) }
+        Self { service, session, place, flow: Flow::new(memory, None) }
     }
 
     pub(crate) async fn run(mut self) {
@@ -86,7 +86,7 @@ impl<'a> Serving<'a> {
             Err(Broken::Session(abort)) if abort.code == Code::PEER_RESET => {}
             Err(broken) => self.service.figures.fault.note(&broken.abort()),
         }
-        self.flow.close(connection, &self.session, &result).await;
+        self.flow.close(connection, &self.session, &result, |_| None).await;
     }
 
     /// Dials for as long as somebody wants the connection; `None` if nobody does any more.

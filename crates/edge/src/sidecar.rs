@@ -62,8 +62,8 @@ impl Sidecar {
             if !before.contains_key(&name) {
                 change.added.push(name.clone());
             }
-            let figures = before.get(&name).map(|mapping| Arc::clone(&mapping.figures)).unwrap_or_default();
-            let mapping = Arc::new(Mapping::new(config.clone(), spec, figures));
+            let mapping = Mapping::new(config.clone(), spec, before.get(&name).map(Arc::as_ref));
+            let mapping = Arc::new(mapping);
             let listener = mapping.bind().await.map_err(|error| change.errors.push(error)).ok();
             self.lock().insert(name, Arc::clone(&mapping));
             change.bound.push((mapping, listener));

@@ -1,12 +1,13 @@
 //! What the edge's status address shows.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use hopline_admin::status::{
-    EdgeLink, EdgeStatus, FarAgent, FarState, Inspect, LinkState, Mapping, MappingState, Role, Service,
+    EdgeLink, EdgeStatus, FarAgent, FarState, Hint, Inspect, LinkState, Mapping, MappingState, Role, Service,
     ServiceState, Status, seconds,
 };
+use hopline_h2_watch as h2_watch;
 use hopline_route_proto::AgentState;
 
 use crate::agent::{self, Agent};
@@ -35,13 +36,17 @@ impl Source {
             Some(_) if self.uplinks.best().is_none() => MappingState::Held,
             Some(_) => MappingState::Ready,
         };
+        mapping.inspection.tick(self.uplinks.round_trip(mapping.config.service.as_str()));
+        let (inspect, hints) = mapping.inspection.with(|watch, now| {
+            (inspect(watch.inspect()), watch.hints(now).iter().map(|of| hint(of, now)).collect())
+        });
         Mapping {
             name: mapping.config.service.to_string(),
             listen: socket.map_or_else(|| mapping.config.listen.to_string(), |socket| socket.listens),
             state,
             sessions: mapping.figures.sessions.status(),
-            inspect: Inspect::Off,
-            hints: Vec::new(),
+            inspect,
+            hints,
             last_error: mapping.figures.fault.status(),
             agents: self.agents(mapping.config.service.as_str()),
         }
@@ -154,4 +159,26 @@ fn link(uplink: &Uplink, uplinks: &Uplinks) -> EdgeLink {
 
 fn millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}
+
+fn inspect(inspect: h2_watch::Inspect) -> Inspect {
+    match inspect {
+        h2_watch::Inspect::Unknown => Inspect::Unknown,
+        h2_watch::Inspect::H2c => Inspect::H2c,
+        h2_watch::Inspect::Tls | h2_watch::Inspect::Other => Inspect::Opaque,
+        h2_watch::Inspect::Off => Inspect::Off,
+        h2_watch::Inspect::GaveUp(_) => Inspect::GaveUp,
+    }
+}
+
+fn hint(hint: &h2_watch::Hint, now: Instant) -> Hint {
+    let age = |at| seconds(now.saturating_duration_since(at));
+    Hint {
+        kind: hint.kind.name().to_owned(),
+        message: hint.message.clone(),
+        evidence: hint.evidence.iter().map(|(name, value)| ((*name).to_owned(), *value)).collect(),
+        count: hint.count,
+        first_seen_s: age(hint.first_seen),
+        last_seen_s: age(hint.last_seen),
+    }
 }

@@ -54,6 +54,11 @@ pub(crate) struct State {
 }
 
 impl Uplink {
+    /// The relay's name; its address as configured until it has said it.
+    pub(crate) fn name(&self) -> String {
+        self.lock().peer.clone().unwrap_or_else(|| self.relay.to_string())
+    }
+
     pub(crate) fn state(&self) -> State {
         self.lock().clone()
     }
@@ -175,15 +180,15 @@ impl Uplinks {
     /// An agent for a session that goes out on this link, if the relay there has named any: of two drawn at random the one
     /// with fewer sessions of this edge.
     pub(crate) fn choose_agent(self: &Arc<Self>, uplink: &Uplink, service: &Name) -> Option<Load> {
-        let takes =
-            |fact: &AgentFact| fact.instance_id().ok().filter(|_| fact.agent_state() == AgentState::Up);
-        let agents: Vec<InstanceId> =
-            uplink.lock().agents.get(service.as_str())?.iter().filter_map(takes).collect();
+        let state = uplink.lock();
+        let takes = |fact: &&AgentFact| fact.agent_state() == AgentState::Up;
+        let agents: Vec<&AgentFact> = state.agents.get(service.as_str())?.iter().filter(takes).collect();
         let mut loads = self.loads();
-        let drawn = agents.sample(&mut rand::rng(), 2);
-        let agent = *drawn.min_by_key(|agent| loads.get(agent).copied().unwrap_or(0))?;
+        let load = |fact: &AgentFact| fact.instance_id().map_or(0, |id| loads.get(&id).copied().unwrap_or(0));
+        let fact = agents.sample(&mut rand::rng(), 2).min_by_key(|fact| load(fact))?;
+        let agent = fact.instance_id().ok()?;
         *loads.entry(agent).or_default() += 1;
-        Some(Load { agent, uplinks: Arc::clone(self) })
+        Some(Load { agent, machine: fact.machine.clone(), uplinks: Arc::clone(self) })
     }
 
     /// Changes when the relays are to be asked for the figures of the agents.
@@ -209,6 +214,14 @@ impl Uplinks {
             while self.all.iter().any(is_old) && changed.changed().await.is_ok() {}
         })
         .await;
+    }
+
+    /// The round trip of the path to a service's agent, as far as it was measured: own link, and the one behind it.
+    pub(crate) fn round_trip(&self, service: &str) -> Option<Duration> {
+        let (uplink, mux) = self.best()?;
+        let own = mux.info().round_trip?;
+        let far = uplink.lock().agents.get(service)?.first()?.rtt_us?;
+        Some(own + Duration::from_micros(far))
     }
 
     fn loads(&self) -> MutexGuard<'_, BTreeMap<InstanceId, usize>> {
@@ -280,12 +293,17 @@ impl Uplinks {
 #[derive(Debug)]
 pub(crate) struct Load {
     agent: InstanceId,
+    machine: String,
     uplinks: Arc<Uplinks>,
 }
 
 impl Load {
     pub(crate) fn agent(&self) -> InstanceId {
         self.agent
+    }
+
+    pub(crate) fn machine(&self) -> &str {
+        &self.machine
     }
 }
 

@@ -52,7 +52,7 @@ fn unknown_fields_and_words_are_read() {
     let newer = serde_json::json!({
         "role": "edge", "machine": "m", "version": "9", "uptime_s": 1, "flux": { "a": 1 },
         "mappings": [{ "name": "n", "listen": "l", "state": "hovering", "sessions": { "open": 0, "total": 0, "lost": 1 },
-                       "inspect": "gave_up" }],
+                       "inspect": "telepathic" }],
         "services": [{ "name": "n", "target": "t", "state": "asleep", "sessions": { "open": 0, "total": 0 } }],
         "links": [{ "peer": "r", "address": "a", "state": "entangled" }],
     });

@@ -49,6 +49,8 @@ fn edge() -> EdgeStatus {
                 message: "remove the client's keepalive; the links watch themselves".into(),
                 evidence: BTreeMap::from([("idle_pings_under_15s".to_owned(), 2)]),
                 count: 1,
+                first_seen_s: 12.0,
+                last_seen_s: 2.0,
             }],
             last_error: Some(LastError {
                 reason: "offline".into(),

@@ -18,9 +18,9 @@ use tonic::{Code, Request};
 
 use crate::harness::{Kind, Slot, pattern, shared};
 
-type Client = DemoClient<Channel>;
+pub(crate) type Client = DemoClient<Channel>;
 
-async fn client(slot: &Slot, kind: Kind) -> Client {
+pub(crate) async fn client(slot: &Slot, kind: Kind) -> Client {
     let endpoint = Endpoint::from_static("http://localhost");
     let channel = match kind {
         Kind::Unix => {
@@ -46,7 +46,7 @@ async fn client(slot: &Slot, kind: Kind) -> Client {
 }
 
 /// The demo's service on the slot's socket, for as long as the guard lives.
-fn server(slot: &Slot) -> Runtime {
+pub(crate) fn server(slot: &Slot) -> Runtime {
     let runtime = Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
     let listener = slot.server.try_clone().unwrap();
     listener.set_nonblocking(true).unwrap();
@@ -58,7 +58,7 @@ fn server(slot: &Slot) -> Runtime {
 }
 
 /// An application, whose connections close when it is dropped.
-fn app() -> Runtime {
+pub(crate) fn app() -> Runtime {
     Builder::new_current_thread().enable_all().build().unwrap()
 }
 
@@ -77,7 +77,7 @@ fn with_client<F: Future<Output = ()>>(test: impl Fn(Client) -> F) {
     }
 }
 
-async fn echo(client: &mut Client, payload: Vec<u8>) {
+pub(crate) async fn echo(client: &mut Client, payload: Vec<u8>) {
     let reply = client.echo(EchoRequest { payload: payload.clone().into() }).await.unwrap();
     assert!(reply.into_inner().payload == payload, "another payload");
 }

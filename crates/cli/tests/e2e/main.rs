@@ -11,6 +11,7 @@ mod garbage;
 mod goodbyes;
 mod grpc;
 mod harness;
+mod inspect;
 mod load;
 mod refusals;
 mod reload;

@@ -22,8 +22,11 @@ pub struct MappingConfig {
     pub listen: Listen,
     /// How long an open may take, holding included.
     pub open_timeout: Duration,
-    /// Whether HTTP/2 is read in passing. Always false in this version.
+    /// Whether HTTP/2 is read in passing. True unless the file says otherwise.
     pub inspect: bool,
+    /// Whether a session that ends by a fault ends each open gRPC call with a status that says which. False unless the
+    /// file says otherwise; never true without `inspect`.
+    pub explain: bool,
     /// The mode of a unix socket, 0600 unless the file says otherwise; without meaning for TCP.
     pub mode: u32,
     /// The group of a unix socket, a name or a number; `None` for the process's own. Always `None` for TCP.
@@ -40,7 +43,16 @@ pub(super) fn parse(
 ) -> Option<(MappingConfig, Position)> {
     let section = Section::open(field, Place::Mapping, report)?;
     let open_timeout = section.duration("open_timeout", OPEN_TIMEOUT, report).unwrap_or(open_timeout);
-    let inspect = section.bool("inspect", report).unwrap_or(false);
+    let inspect = section.bool("inspect", report).unwrap_or(true);
+    let explain = section.parse_with("explain", report, parse_switch).unwrap_or(false);
+    if explain
+        && !inspect
+        && let Some(field) = section.field("explain")
+    {
+        let message =
+            "needs inspect: what is not read can't be ended in its own words; leave inspect: false out";
+        report.fault(field.node.at, &field.path, message);
+    }
     let mode = section.parse_with("mode", report, parse_mode);
     let group = section.parse_with("group", report, parse_group);
     let expose = section.bool("expose", report);
@@ -55,7 +67,7 @@ pub(super) fn parse(
     }
     let at = section.field("listen").map_or(section.at, |field| field.node.at);
     let mode = mode.unwrap_or(DEFAULT_MODE);
-    Some((MappingConfig { service, listen, open_timeout, inspect, mode, group }, at))
+    Some((MappingConfig { service, listen, open_timeout, inspect, explain, mode, group }, at))
 }
 
 /// `$XDG_RUNTIME_DIR/hopline/NAME.sock`.
@@ -130,6 +142,14 @@ fn check_tcp(section: &Section<'_>, listen: &Listen, expose: bool, report: &mut 
             &field.path,
             "exposed: whoever reaches this address can dial the service",
         );
+    }
+}
+
+fn parse_switch(text: &str) -> Result<bool, &'static str> {
+    match text {
+        "on" | "true" => Ok(true),
+        "off" | "false" => Ok(false),
+        _ => Err("write on or off"),
     }
 }
 

@@ -47,6 +47,8 @@ pub(crate) struct WorldOptions {
     pub(crate) services: &'static str,
     /// Further lines under the sidecar's `connect:`.
     pub(crate) mappings: &'static str,
+    /// Further keys of each slot's mappings.
+    pub(crate) mapping_keys: &'static str,
     /// What the sidecar may dial.
     pub(crate) dial: &'static [&'static str],
     /// Further lines at the top of the sidecar's file.
@@ -66,6 +68,7 @@ impl Default for WorldOptions {
             drain: "10s",
             services: "",
             mappings: "",
+            mapping_keys: "",
             dial: &["*"],
             sidecar_keys: "",
             relay_file: "",
@@ -407,8 +410,9 @@ fn sidecar_file(options: &WorldOptions, folder: &Path) -> String {
     write!(text, "{}connect:\n{}", options.sidecar_keys, options.mappings).unwrap();
     for number in 0..options.slots {
         let socket = socket(folder, number);
-        writeln!(text, "  u{number}: {{ listen: \"unix:{}\" }}", socket.display()).unwrap();
-        writeln!(text, "  t{number}: {{ listen: \"127.0.0.1:0\" }}").unwrap();
+        let keys = options.mapping_keys;
+        writeln!(text, "  u{number}: {{ listen: \"unix:{}\"{keys} }}", socket.display()).unwrap();
+        writeln!(text, "  t{number}: {{ listen: \"127.0.0.1:0\"{keys} }}").unwrap();
     }
     text
 }

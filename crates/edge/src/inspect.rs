@@ -1,0 +1,124 @@
+//! What the connections of a mapping say, read in passing: their watchers, and what these add up to.
+//!
+//! A watcher sees references to bytes that go on whatever it makes of them: those of the application when they were
+//! read from it, those of the server when they were written to it. So what it knows of the server's direction is what
+//! the application has got, and a last word can follow it.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::{Duration, Instant};
+
+use hopline_h2_watch::{Cause, EndedBy, Limits, MappingWatch, Watcher};
+
+/// How often what was counted is added up.
+pub(crate) const TICK: Duration = Duration::from_secs(1);
+
+/// The looking of one mapping.
+#[derive(Debug)]
+pub(crate) struct Inspection {
+    mapping: Mutex<MappingWatch>,
+    /// Connections that are open now.
+    open: Mutex<Vec<Weak<Inspected>>>,
+    on: bool,
+}
+
+/// One connection that is looked at.
+#[derive(Debug)]
+pub(crate) struct Inspected {
+    inspection: Arc<Inspection>,
+    watcher: Mutex<Watcher>,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn now() -> Instant {
+    tokio::time::Instant::now().into_std()
+}
+
+impl Inspection {
+    pub(crate) fn new(on: bool) -> Arc<Self> {
+        Arc::new(Self {
+            mapping: Mutex::new(MappingWatch::new(on, Limits::default(), now())),
+            open: Mutex::default(),
+            on,
+        })
+    }
+
+    pub(crate) fn is_on(&self) -> bool {
+        self.on
+    }
+
+    /// There are connections to look at.
+    pub(crate) fn is_busy(&self) -> bool {
+        !lock(&self.open).is_empty()
+    }
+
+    /// A connection was accepted; `None` where nothing is looked at.
+    pub(crate) fn connect(self: &Arc<Self>) -> Option<Arc<Inspected>> {
+        if !self.on {
+            return None;
+        }
+        let watcher = Mutex::new(lock(&self.mapping).connect(now()));
+        let inspected = Arc::new(Inspected { inspection: Arc::clone(self), watcher });
+        lock(&self.open).push(Arc::downgrade(&inspected));
+        Some(inspected)
+    }
+
+    /// Adds up what was counted since the last time, and tells the watchers the time and the path's round trip.
+    pub(crate) fn tick(&self, round_trip: Option<Duration>) {
+        let open: Vec<_> = lock(&self.open).iter().filter_map(Weak::upgrade).collect();
+        let now = now();
+        let mut mapping = lock(&self.mapping);
+        mapping.set_path_round_trip(round_trip);
+        for inspected in open {
+            let mut watcher = lock(&inspected.watcher);
+            watcher.set_path_round_trip(round_trip);
+            if watcher.poll_timeout().is_some_and(|at| at <= now) {
+                watcher.handle_timeout(now);
+            }
+            if watcher.has_news() {
+                mapping.fold(&mut watcher, now);
+            }
+        }
+    }
+
+    /// Looks at what was added up.
+    pub(crate) fn with<T>(&self, look: impl FnOnce(&mut MappingWatch, Instant) -> T) -> T {
+        look(&mut lock(&self.mapping), now())
+    }
+}
+
+impl Inspected {
+    /// Bytes that were read from the application.
+    pub(crate) fn handle_from_application(&self, bytes: &[u8]) {
+        lock(&self.watcher).handle_from_client(bytes, now());
+    }
+
+    /// Bytes of the server that were written to the application.
+    pub(crate) fn handle_from_server(&self, bytes: &[u8]) {
+        lock(&self.watcher).handle_from_server(bytes, now());
+    }
+
+    /// What to say to the application before a connection ends by a fault; see [`Watcher::explain`].
+    pub(crate) fn explain(&self, cause: &Cause<'_>) -> Option<Vec<u8>> {
+        lock(&self.watcher).explain(cause)
+    }
+
+    /// The connection is over.
+    pub(crate) fn close(&self, ended_by: EndedBy) {
+        let now = now();
+        let mut mapping = lock(&self.inspection.mapping);
+        let mut watcher = lock(&self.watcher);
+        watcher.close(ended_by, now);
+        mapping.fold(&mut watcher, now);
+    }
+}
+
+impl Drop for Inspected {
+    fn drop(&mut self) {
+        // Every connection is closed; one whose task was cancelled, with the edge, is not.
+        let myself: *const Self = self;
+        lock(&self.inspection.open).retain(|open| open.strong_count() > 0 && open.as_ptr() != myself);
+    }
+}
