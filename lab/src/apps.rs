@@ -33,9 +33,12 @@ struct Known {
 }
 
 /// To add a language: its folder in `apps/`, which follows `apps/README.md`, and a row here.
-const KNOWN: [Known; 2] = [
+const KNOWN: [Known; 5] = [
     Known { name: "go", broken: "UNAVAILABLE", deadline: "DEADLINE_EXCEEDED", build: build_go },
     Known { name: "rust", broken: "UNKNOWN", deadline: "CANCELLED", build: build_rust },
+    Known { name: "java", broken: "UNAVAILABLE", deadline: "DEADLINE_EXCEEDED", build: build_java },
+    Known { name: "python", broken: "UNAVAILABLE", deadline: "DEADLINE_EXCEEDED", build: build_python },
+    Known { name: "node", broken: "UNAVAILABLE", deadline: "DEADLINE_EXCEEDED", build: build_node },
 ];
 
 /// The names of all languages.
@@ -97,6 +100,26 @@ fn build_go(root: &Path, target: &Path) -> anyhow::Result<Vec<String>> {
 fn build_rust(root: &Path, target: &Path) -> anyhow::Result<Vec<String>> {
     cargo_build(root, "hopline-lab-app")?;
     Ok(vec![target.join("release/hopline-lab-app").display().to_string()])
+}
+
+fn build_java(root: &Path, target: &Path) -> anyhow::Result<Vec<String>> {
+    build_by_script("java", root, target)
+}
+
+fn build_python(root: &Path, target: &Path) -> anyhow::Result<Vec<String>> {
+    build_by_script("python", root, target)
+}
+
+fn build_node(root: &Path, target: &Path) -> anyhow::Result<Vec<String>> {
+    build_by_script("node", root, target)
+}
+
+/// `build.sh FOLDER` builds into the folder and prints the words that start the program, one a line.
+fn build_by_script(name: &str, root: &Path, target: &Path) -> anyhow::Result<Vec<String>> {
+    let script = root.join("lab/apps").join(name).join("build.sh");
+    let out = target.join("lab-apps").join(name);
+    let words = shell::run(&[&script.display().to_string(), &out.display().to_string()])?;
+    Ok(words.lines().map(str::to_owned).collect())
 }
 
 /// Builds a package of the workspace in release mode.

@@ -17,6 +17,12 @@ pub(crate) struct Machine {
     pub(crate) system: String,
     pub(crate) kernel: String,
     pub(crate) processors: String,
+    /// The load average when the runs began and when they had ended: other work on the machine makes figures late.
+    #[serde(default)]
+    pub(crate) load: String,
+    /// The kernel's TCP.
+    #[serde(default)]
+    pub(crate) congestion: String,
     /// Language and version.
     pub(crate) applications: Vec<(String, String)>,
 }
@@ -44,6 +50,11 @@ impl Machine {
             system: line("/etc/os-release", "PRETTY_NAME="),
             kernel: fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default().trim().to_owned(),
             processors: format!("{count} × {}, {} MiB", line("/proc/cpuinfo", "model name"), memory / 1_024),
+            load: load(),
+            congestion: fs::read_to_string("/proc/sys/net/ipv4/tcp_congestion_control")
+                .unwrap_or_default()
+                .trim()
+                .to_owned(),
             applications: programs
                 .apps
                 .iter()
@@ -51,6 +62,12 @@ impl Machine {
                 .collect(),
         })
     }
+}
+
+/// The load average of the last minute.
+pub(crate) fn load() -> String {
+    let text = fs::read_to_string("/proc/loadavg").unwrap_or_default();
+    text.split(' ').next().unwrap_or_default().to_owned()
 }
 
 /// The last commit that changed the product, and whether its sources differ from it. Commits that change only the lab or

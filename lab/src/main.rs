@@ -149,8 +149,9 @@ fn lab() -> anyhow::Result<()> {
         say(&format!("{}: {}", language.name, language.version))?;
     }
     say(&format!("{} scenarios, about {} s", scenarios.len(), runner::estimate(&work)))?;
-    let machine = Machine::read(&root, &programs)?;
+    let mut machine = Machine::read(&root, &programs)?;
     let runs = runner::run(&work);
+    machine.load = format!("{} to {}", machine.load, machine::load());
     let judged = judge(&scenarios, &runs);
     for file in arguments.json.iter().chain(arguments.report.then_some(&stored)) {
         let mut results = match file.exists() {

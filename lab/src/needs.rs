@@ -16,6 +16,16 @@ const PROGRAMS: [(&str, &str); 8] = [
     ("tcpdump", "tcpdump"),
 ];
 
+/// What a language's application is built with and runs on: language, program, remedy.
+const LANGUAGES: [(&str, &str, &str); 6] = [
+    ("go", "go", "Go 1.21 or later from https://go.dev/dl, in PATH"),
+    ("java", "javac", "apt-get install default-jdk-headless (Java 17 or later)"),
+    ("java", "mvn", "apt-get install maven"),
+    ("python", "python3", "apt-get install python3-venv (Python 3.11 or later)"),
+    ("node", "node", "Node.js 20 or later from https://nodejs.org, in PATH"),
+    ("node", "npm", "comes with Node.js"),
+];
+
 /// Checks the machine.
 ///
 /// # Errors
@@ -34,9 +44,10 @@ pub(crate) fn check(languages: &[String]) -> anyhow::Result<()> {
     if libfaketime().is_none() {
         missing.push("libfaketime: apt-get install libfaketime".to_owned());
     }
-    for language in languages {
-        if language.split('-').any(|name| name == "go") && !found("go") {
-            missing.push("go: Go 1.21 or later from https://go.dev/dl, in PATH".to_owned());
+    for (name, program, remedy) in LANGUAGES {
+        let used = languages.iter().any(|language| language.split('-').any(|part| part == name));
+        if used && !found(program) {
+            missing.push(format!("{program}: {remedy}"));
         }
     }
     if !missing.is_empty() {

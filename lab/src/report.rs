@@ -99,7 +99,7 @@ fn head(machine: &Machine, cells: &[Cell<'_>], runs: &[Run]) -> String {
         "# Lab report\n\nWritten by `cargo xtask lab`; [lab/README.md](../lab/README.md) says how it measures, and how to \
          run it. The raw results are [lab/report/results.json](../lab/report/results.json).\n\n| | |\n|---|---|\n| commit \
          | {} |\n| measured | {} |\n| product | {} |\n| applications | {} |\n| system | {}, Linux {} |\n| machine | {} \
-         |\n| runs | {} |\n\n",
+         |\n| load average, TCP | {}, {} |\n| runs | {} |\n\n",
         machine.commit,
         machine.date,
         machine.hopline,
@@ -107,6 +107,8 @@ fn head(machine: &Machine, cells: &[Cell<'_>], runs: &[Run]) -> String {
         machine.system,
         machine.kernel,
         machine.processors,
+        or_not(&machine.load),
+        or_not(&machine.congestion),
         runs.len(),
     );
     page += &format!(
@@ -139,6 +141,11 @@ fn head(machine: &Machine, cells: &[Cell<'_>], runs: &[Run]) -> String {
             *article* is what the closed harness of the seed measured with grpc-go, mostly once. A status is as promised when \
             it is what the same client says of a connection that breaks (or a deadline that passes) without us: UNAVAILABLE \
             (DEADLINE_EXCEEDED) in Go, UNKNOWN (CANCELLED) in tonic. **✗** marks what is not as promised.\n"
+}
+
+/// A text, or that there is none.
+fn or_not(text: &str) -> &str {
+    if text.is_empty() { "not recorded" } else { text }
 }
 
 fn section(page: &mut String, scenario: &Scenario, cells: &[&Cell<'_>]) -> anyhow::Result<()> {
@@ -235,6 +242,8 @@ mod tests {
             system: "Debian".to_owned(),
             kernel: "6".to_owned(),
             processors: "2".to_owned(),
+            load: "0.1 to 0.3".to_owned(),
+            congestion: "cubic".to_owned(),
             applications: vec![("go".to_owned(), "grpc-go 1".to_owned())],
         }
     }
