@@ -20,6 +20,9 @@ use crate::uplinks::Uplinks;
 /// How long until a socket that could not be opened is tried again.
 pub(crate) const BIND_AGAIN: Duration = Duration::from_secs(5);
 
+/// From so much silence of a link on it is worth a word in the reason.
+const SILENCE: Duration = Duration::from_secs(1);
+
 /// One mapping and its figures.
 #[derive(Debug)]
 pub(crate) struct Mapping {
@@ -155,7 +158,8 @@ impl Mapping {
                 reason: &abort.code.name(),
                 hop: u8::try_from(abort.hops).unwrap_or(u8::MAX),
                 between: between(abort, uplinks.machine.name(), relay.as_deref(), agent.as_deref()),
-                silent: abort.silent_ms.map(Duration::from_millis),
+                // One that was cut at once was not silent.
+                silent: abort.silent_ms.map(Duration::from_millis).filter(|silent| *silent >= SILENCE),
             };
             (ended_by == EndedBy::Fault).then(|| inspected.explain(&cause)).flatten()
         };
