@@ -9,7 +9,10 @@ import { emit } from './events.js';
 import { serve } from './server.js';
 
 const FLAGS = {
-  server: { listen: { type: 'string', default: '127.0.0.1:0' }, 'permit-keepalive': { type: 'boolean', default: false } },
+  server: {
+    listen: { type: 'string', default: '127.0.0.1:0' },
+    'permit-keepalive': { type: 'boolean', default: false },
+  },
   client: {
     target: { type: 'string' },
     'keepalive-ms': { type: 'string', default: '0' },

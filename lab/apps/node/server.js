@@ -27,8 +27,13 @@ export function serve(listen) {
       Ticks: method('Ticks', false, true),
       Check: method('Check', true, true),
     },
-    { Echo: visited('echo', echo), Never: visited('never', never), Deadline: visited('deadline', deadline),
-      Ticks: visited('ticks', ticks), Check: visited('check', check) },
+    {
+      Echo: visited('echo', echo),
+      Never: visited('never', never),
+      Deadline: visited('deadline', deadline),
+      Ticks: visited('ticks', ticks),
+      Check: visited('check', check),
+    },
   );
   server.bindAsync(listen, grpc.ServerCredentials.createInsecure(), (error, port) => {
     if (error) {

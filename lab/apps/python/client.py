@@ -138,7 +138,8 @@ class Running:
         code, details = call.code(), call.details()
         self.ended.set()
         self.client.ended(self.name, call)
-        self.end(code.name, details or "")
+        # Some servers send a text with OK too.
+        self.end(code.name, "" if code is grpc.StatusCode.OK else details or "")
 
     def end(self, status: str, message: str) -> None:
         events.emit(

@@ -87,8 +87,10 @@ class Visit:
 
 
 def clean(requests: Iterator[bytes]) -> bool:
-    """Whether requests ended by the client's half-close, asked when the call is over. Before that nobody can know: those
-    of a call that is just being cut end in the same way at first."""
+    """Whether requests ended by the client's half-close, asked when the call is over.
+
+    Before that nobody can know: those of a call that is just being cut end in the same way at first.
+    """
     try:
         next(requests)
     except StopIteration:

@@ -119,8 +119,12 @@ final class Client {
     }
 
     private static void end(String call, Status status, Ledger ledger, Double left) {
-        String message = status.getDescription() == null ? "" : status.getDescription();
-        Event end = new Event("end").with("call", call).with("status", status.getCode().name()).with("message", message);
+        // Node servers send a text with OK too.
+        String message = status.isOk() || status.getDescription() == null ? "" : status.getDescription();
+        Event end = new Event("end")
+                .with("call", call)
+                .with("status", status.getCode().name())
+                .with("message", message);
         if (left != null) {
             end.with("left_ms", left);
         }

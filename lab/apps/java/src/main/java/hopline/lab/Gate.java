@@ -3,7 +3,7 @@ package hopline.lab;
 import java.util.concurrent.TimeUnit;
 import java.util.function.BooleanSupplier;
 
-/** Where a thread that sends waits: until the call takes a message, or until a time; in any case until the call ends. */
+/** Where a thread that sends waits: for the call to take a message, or for a time; never longer than the call lives. */
 final class Gate {
     private boolean ended;
 
@@ -41,8 +41,9 @@ final class Gate {
         void send(byte[] message);
     }
 
-    /** Sends a stream in chunks, at most `rate` bytes a second (0: as fast as it goes); false when the call has ended. */
-    boolean pour(Source source, Ledger ledger, long total, int chunk, long rate, Sink sink) throws InterruptedException {
+    /** Sends a stream in chunks, at most `rate` bytes a second (0: no limit); false when the call has ended. */
+    boolean pour(Source source, Ledger ledger, long total, int chunk, long rate, Sink sink)
+            throws InterruptedException {
         long began = System.nanoTime();
         for (long sent = 0; sent < total; ) {
             byte[] bytes = source.take((int) Math.min(Math.max(chunk, 1), total - sent));
