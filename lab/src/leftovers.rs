@@ -8,22 +8,29 @@ use crate::{cgroup, hosts, shell};
 
 const FOLDER: &str = "hopline-lab-";
 
+/// Where folders of labs are: in memory, so that a disk that is busy with something else stops no process in the middle
+/// of a log line.
+fn base() -> PathBuf {
+    let memory = PathBuf::from("/dev/shm");
+    if memory.is_dir() { memory } else { std::env::temp_dir() }
+}
+
 /// The folder for the worlds of this lab; a dead lab's is removed.
 pub(crate) fn folder() -> PathBuf {
-    std::env::temp_dir().join(format!("{FOLDER}{}", std::process::id()))
+    base().join(format!("{FOLDER}{}", std::process::id()))
 }
 
 /// Moves a world's folder to where it stays, for a person to look at, and gives the new place.
 pub(crate) fn keep(folder: &Path) -> PathBuf {
     let name = folder.file_name().unwrap_or_default().to_string_lossy();
-    let kept = std::env::temp_dir().join(format!("{FOLDER}failed-{}-{name}", std::process::id()));
+    let kept = base().join(format!("{FOLDER}failed-{}-{name}", std::process::id()));
     if fs::rename(folder, &kept).is_err() { folder.to_path_buf() } else { kept }
 }
 
 /// Removes what labs have left whose process is gone.
 pub(crate) fn sweep() {
     let mut labs: Vec<u32> = hosts::owners();
-    if let Ok(entries) = fs::read_dir(std::env::temp_dir()) {
+    if let Ok(entries) = fs::read_dir(base()) {
         let names = entries.flatten().filter_map(|entry| entry.file_name().into_string().ok());
         labs.extend(names.filter_map(|name| name.strip_prefix(FOLDER)?.parse::<u32>().ok()));
     }
@@ -37,7 +44,7 @@ pub(crate) fn sweep() {
 /// Removes all that the lab with this process id has made.
 pub(crate) fn remove_all_of(lab: u32) {
     hosts::remove_all_of(lab);
-    let folder = std::env::temp_dir().join(format!("{FOLDER}{lab}"));
+    let folder = base().join(format!("{FOLDER}{lab}"));
     let mounts = fs::read_to_string("/proc/mounts").unwrap_or_default();
     for place in mounts.lines().filter_map(|line| line.split(' ').nth(1)) {
         if Path::new(place).starts_with(&folder) {

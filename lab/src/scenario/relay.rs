@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use anyhow::Context as _;
+use anyhow::{Context as _, bail};
 use rustix::process::Signal;
 use serde_json::json;
 
@@ -245,7 +245,20 @@ fn cost(case: &mut Case<'_>, sessions: u64) -> anyhow::Result<()> {
         if first == sessions {
             break;
         }
-        anyhow::ensure!(began.elapsed() < SOON * 2, "{first} of {sessions} sessions are there");
+        if began.elapsed() > SOON * 2 || events.iter().any(|event| event.kind == "end") {
+            let ends: Vec<String> = events
+                .iter()
+                .filter(|event| event.kind == "end")
+                .map(|event| event.body.to_string())
+                .collect();
+            let agent = world.status("agent")?;
+            let (here, there) =
+                (raw_reason(&world)?, status::reason(status::entry(&agent, "services", "raw")));
+            bail!(
+                "{first} of {sessions} sessions are there; {here}, at the agent {there}; {}",
+                ends.join(" ")
+            );
+        }
         std::thread::sleep(Duration::from_millis(100));
     }
     std::thread::sleep(Duration::from_secs(65));
@@ -258,6 +271,14 @@ fn cost(case: &mut Case<'_>, sessions: u64) -> anyhow::Result<()> {
     case.number("after_last", after_last);
     case.number("any", any);
     Ok(())
+}
+
+/// The last error of the raw mapping, whole.
+fn raw_reason(world: &World) -> anyhow::Result<String> {
+    let status = world.status("sidecar")?;
+    Ok(status::entry(&status, "mappings", "raw")
+        .map(|entry| entry["last_error"].to_string())
+        .unwrap_or_default())
 }
 
 fn open_sessions(world: &World, sessions: u64) -> anyhow::Result<()> {
