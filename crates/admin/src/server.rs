@@ -1,4 +1,4 @@
-//! Serves `/status`, `/healthz` and `/readyz`.
+//! Serves the page, `/status`, `/metrics`, `/healthz` and `/readyz`.
 
 use std::convert::Infallible;
 use std::fmt;
@@ -14,11 +14,14 @@ use hyper::body::{Bytes, Incoming};
 use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode, header};
 use hyper_util::rt::{TokioIo, TokioTimer};
+use serde::Serialize;
 use tokio::net::{TcpListener, UnixListener};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::JoinSet;
 
-use crate::status::Status;
+use crate::metrics::Metrics;
+use crate::page::{PAGE, POLICY};
+use crate::status::{Finding, Status};
 use crate::unix_socket::{self, SocketFile, UnixBindError, UnixOptions};
 
 mod host;
@@ -36,11 +39,20 @@ pub const MAX_HEADERS: usize = 64;
 /// The pause after an accept that failed for want of file descriptors or memory.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
+/// What the text format of Prometheus is called.
+const METRICS_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
+
 /// What the status address shows.
 pub trait Source: Send + Sync + 'static {
     /// A snapshot for `/status`. Runs on a thread that may block; one at a time in a process's server, whatever
     /// the clients do. It must not hold a lock that the data path needs for longer than a copy takes.
     fn status(&self) -> Status;
+
+    /// Adds samples to `/metrics` that a status does not hold, by families of [`crate::metrics::families`]. Runs behind
+    /// [`Source::status`], on the same thread.
+    fn metrics(&self, metrics: &mut Metrics) {
+        let _ = metrics;
+    }
 
     /// Whether `/readyz` says yes; if not, why, in one sentence. Must not block.
     ///
@@ -276,8 +288,9 @@ async fn answer<S: Source>(request: &Request<Incoming>, shared: &Shared<S>) -> A
         return text(refusal.status(), refusal.to_string());
     }
     let path = request.uri().path();
-    if !matches!(path, "/status" | "/healthz" | "/readyz") {
-        return text(StatusCode::NOT_FOUND, "not found; there are /status, /healthz and /readyz".to_owned());
+    if !matches!(path, "/" | "/status" | "/metrics" | "/healthz" | "/readyz") {
+        let there_are = "not found; there are /, /status, /metrics, /healthz and /readyz";
+        return text(StatusCode::NOT_FOUND, there_are.to_owned());
     }
     if !matches!(*request.method(), Method::GET | Method::HEAD) {
         let mut answer = text(StatusCode::METHOD_NOT_ALLOWED, "only GET and HEAD are answered".to_owned());
@@ -285,7 +298,9 @@ async fn answer<S: Source>(request: &Request<Incoming>, shared: &Shared<S>) -> A
         return answer;
     }
     match path {
-        "/status" => status(shared).await,
+        "/" => page(),
+        "/status" => snapshot(shared, "application/json", |_, status| written(&status)).await,
+        "/metrics" => snapshot(shared, METRICS_TYPE, |source, status| Ok(scraped(source, &status))).await,
         "/readyz" => match shared.source.ready() {
             Ok(()) => text(StatusCode::OK, "ready".to_owned()),
             Err(reason) => text(StatusCode::SERVICE_UNAVAILABLE, reason),
@@ -294,20 +309,53 @@ async fn answer<S: Source>(request: &Request<Incoming>, shared: &Shared<S>) -> A
     }
 }
 
+/// A status as it is sent: with what follows from it, so that no reader has to find out again.
+#[derive(Serialize)]
+struct Shown<'a> {
+    #[serde(flatten)]
+    status: &'a Status,
+    healthy: bool,
+    findings: Vec<Finding>,
+}
+
+fn written(status: &Status) -> Result<Vec<u8>, serde_json::Error> {
+    serde_json::to_vec(&Shown { status, healthy: status.healthy(), findings: status.findings() })
+}
+
+fn scraped(source: &impl Source, status: &Status) -> Vec<u8> {
+    let mut metrics = Metrics::of(status);
+    source.metrics(&mut metrics);
+    metrics.render().into_bytes()
+}
+
 /// The snapshot, taken and written on a thread of its own, so that its size never delays the data path.
-async fn status<S: Source>(shared: &Shared<S>) -> Answer {
+async fn snapshot<S: Source>(
+    shared: &Shared<S>,
+    content_type: &'static str,
+    write: impl FnOnce(&S, Status) -> Result<Vec<u8>, serde_json::Error> + Send + 'static,
+) -> Answer {
     let permit = Arc::clone(&shared.snapshot).acquire_owned().await.expect("the semaphore is never closed");
     let source = Arc::clone(&shared.source);
     let written = tokio::task::spawn_blocking(move || {
         // Goes with the work, not with the client: a client that leaves must not let a second one begin.
         let _permit = permit;
-        serde_json::to_vec(&source.status())
+        write(&source, source.status())
     });
     match written.await {
-        Ok(Ok(json)) => respond(StatusCode::OK, "application/json", json),
+        Ok(Ok(body)) => respond(StatusCode::OK, content_type, body),
         Ok(Err(error)) => failed(&error),
         Err(error) => failed(&error),
     }
+}
+
+fn page() -> Answer {
+    let mut answer = respond(StatusCode::OK, "text/html; charset=utf-8", PAGE.as_bytes().to_vec());
+    let headers = answer.headers_mut();
+    let policy = header::HeaderValue::from_str(&POLICY).expect("the policy is plain text");
+    headers.insert(header::CONTENT_SECURITY_POLICY, policy);
+    headers.insert(header::REFERRER_POLICY, header::HeaderValue::from_static("no-referrer"));
+    headers.insert("cross-origin-opener-policy", header::HeaderValue::from_static("same-origin"));
+    answer
 }
 
 fn failed(error: &dyn std::error::Error) -> Answer {
@@ -327,5 +375,7 @@ fn respond(status: StatusCode, content_type: &'static str, body: Vec<u8>) -> Ans
     headers.insert(header::CONTENT_TYPE, header::HeaderValue::from_static(content_type));
     headers.insert(header::CACHE_CONTROL, header::HeaderValue::from_static("no-store"));
     headers.insert(header::X_CONTENT_TYPE_OPTIONS, header::HeaderValue::from_static("nosniff"));
+    // No page of another site may show it, or have its answers in its own process.
+    headers.insert("cross-origin-resource-policy", header::HeaderValue::from_static("same-origin"));
     answer
 }

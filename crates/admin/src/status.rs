@@ -8,6 +8,13 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+mod figures;
+mod findings;
+mod words;
+
+pub use figures::{AbortCount, Budget, Bytes, Counts, Dials, EdgeBudgets, LinkHistory, RelayBudgets};
+pub use findings::{Finding, Level, Place, RECENT_S, Subject, seen_by_agent, seen_by_sidecar};
+
 /// The status of a process: of an edge or of a relay, told apart by `role`.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(untagged)]
@@ -90,16 +97,23 @@ pub struct EdgeStatus {
     /// The agent's services.
     #[serde(default)]
     pub services: Vec<Service>,
+    /// What is in use of what is bounded.
+    #[serde(default)]
+    pub budgets: EdgeBudgets,
+    /// How often each limit of the links was met since the start; only those that were.
+    #[serde(default)]
+    pub limits_reached: BTreeMap<String, u64>,
 }
 
 impl EdgeStatus {
-    /// Whether all is well: at least one link is up, every mapping is ready and every service up. Past errors and
-    /// hints don't count.
+    /// Whether all is well: at least one link is up, every mapping is ready and every service up, and for no mapping is it
+    /// known that none of its agents can serve it. Past errors and hints don't count.
     #[must_use]
     pub fn healthy(&self) -> bool {
         self.links.iter().any(|link| link.state == LinkState::Up)
             && self.mappings.iter().all(|mapping| mapping.state == MappingState::Ready)
             && self.services.iter().all(|service| service.state == ServiceState::Up)
+            && self.findings().iter().all(|finding| finding.level != Level::Bad)
     }
 }
 
@@ -127,6 +141,12 @@ pub struct EdgeLink {
     /// Why the link last failed, or could not be made; null when it never did.
     #[serde(default)]
     pub last_error: Option<LastError>,
+    /// The relay as the config names it.
+    #[serde(default)]
+    pub relay: String,
+    /// What became of all links to it since the start.
+    #[serde(default, flatten)]
+    pub history: LinkHistory,
 }
 
 /// How a link is.
@@ -171,6 +191,12 @@ pub struct Mapping {
     /// The agents that serve the name, as the relays say: the hops that are not this process's own.
     #[serde(default)]
     pub agents: Vec<FarAgent>,
+    /// A relay has said who serves the name: then an empty list means that nobody does.
+    #[serde(default)]
+    pub agents_known: bool,
+    /// What was counted since the start.
+    #[serde(default, flatten)]
+    pub counts: Counts,
 }
 
 /// An agent of a mapping's service, and the hop between the relay and it.
@@ -282,6 +308,9 @@ pub struct Service {
     /// The last session or dial that ended by a fault; null when none did.
     #[serde(default)]
     pub last_error: Option<LastError>,
+    /// What was counted since the start.
+    #[serde(default, flatten)]
+    pub counts: Counts,
 }
 
 /// How a published service is.
@@ -351,6 +380,21 @@ pub struct RelayStatus {
     /// Opens that have ended, by how.
     #[serde(default)]
     pub opens: Opens,
+    /// Sessions that were aborted, as this relay read it; only what there was.
+    #[serde(default)]
+    pub aborts: Vec<AbortCount>,
+    /// What all links carried.
+    #[serde(default)]
+    pub bytes: Bytes,
+    /// How links ended: [`CAUSES`](crate::counts::CAUSES), only those that there were.
+    #[serde(default)]
+    pub link_ends: BTreeMap<String, u64>,
+    /// What is in use of what is bounded.
+    #[serde(default)]
+    pub budgets: RelayBudgets,
+    /// How often each limit of the links and of the router was met since the start; only those that were.
+    #[serde(default)]
+    pub limits_reached: BTreeMap<String, u64>,
 }
 
 impl RelayStatus {

@@ -4,11 +4,14 @@
 //! Everything passes [`sanitise`] before it is shown, so a peer can neither move the cursor nor hide a line.
 
 use crate::status::{
-    AgentState, EdgeStatus, Inspect, LastError, LinkState, MappingState, RelayState, RelayStatus,
-    ServiceState, SessionCounts, Status,
+    AgentState, EdgeStatus, FarAgent, FarState, Finding, Inspect, LastError, Level, LinkState, Mapping,
+    MappingState, RelayState, RelayStatus, ServiceState, SessionCounts, Status,
 };
 
 mod layout;
+
+/// Findings that are printed; the rest is counted.
+const MAX_FINDINGS: usize = 20;
 
 use layout::{Cell, Page, Tone};
 
@@ -31,6 +34,9 @@ pub fn render_edge(status: &EdgeStatus, width: usize, colour: bool) -> String {
         status.version,
         span(status.uptime_s)
     ));
+    let findings = status.findings();
+    verdict(&mut page, &findings);
+    found(&mut page, &findings);
 
     let rows = status.links.iter().map(|link| {
         let mut row = vec![
@@ -59,6 +65,7 @@ pub fn render_edge(status: &EdgeStatus, width: usize, colour: bool) -> String {
         ]
     });
     page.table("mappings", "none", rows.collect());
+    far_hops(&mut page, &status.mappings);
 
     let rows = status.services.iter().map(|service| {
         vec![
@@ -106,10 +113,13 @@ pub fn render_relay(status: &RelayStatus, width: usize, colour: bool) -> String 
         status.version,
         span(status.uptime_s)
     ));
+    let findings = status.findings();
+    verdict(&mut page, &findings);
     page.sentence(&format!("sessions: {}", sessions(status.sessions)));
     let refused: String =
         status.opens.refused.iter().map(|(reason, count)| format!(", {count} {reason}")).collect();
     page.sentence(&format!("opens: {} accepted{refused}", status.opens.accepted));
+    found(&mut page, &findings);
 
     let rows = status.links.iter().map(|link| {
         vec![
@@ -147,6 +157,49 @@ pub fn render_relay(status: &RelayStatus, width: usize, colour: bool) -> String 
     page.finish()
 }
 
+/// Whether all is well, and if not who is to blame.
+fn verdict(page: &mut Page, findings: &[Finding]) {
+    let (text, tone) = match findings.first() {
+        None => ("all is well".to_owned(), Tone::Good),
+        Some(worst) if worst.level == Level::Bad => {
+            (format!("not well: {} is to blame", worst.place.phrase()), Tone::Bad)
+        }
+        Some(worst) => (format!("it works, but look at {}", worst.place.phrase()), Tone::Doubtful),
+    };
+    page.headline(&text, tone);
+}
+
+fn found(page: &mut Page, findings: &[Finding]) {
+    let sentence = |finding: &Finding| {
+        let Finding { level, place, text, .. } = finding;
+        format!("{}: {text}. To blame: {}", level.word(), place.phrase())
+    };
+    let more = findings.len().saturating_sub(MAX_FINDINGS);
+    let more = (more > 0).then(|| format!("and {}", count(more as u64, "more finding")));
+    page.list("findings", findings.iter().take(MAX_FINDINGS).map(sentence).chain(more).collect());
+}
+
+/// The hops between relays and the agents of each mapping.
+fn far_hops(page: &mut Page, mappings: &[Mapping]) {
+    let row = |mapping: &Mapping, agent: &FarAgent| {
+        let heard = agent.last_heard_ms.map_or_else(|| "no link".to_owned(), |ms| heard(Some(ms)));
+        vec![
+            Cell::name(&mapping.name),
+            far_cell(agent.state),
+            Cell::plain(&round_trip(agent.rtt_us)),
+            Cell::plain(&heard),
+            Cell::plain(&format!("{} by {}", agent.machine, agent.relay)),
+        ]
+    };
+    let rows: Vec<_> = mappings
+        .iter()
+        .flat_map(|mapping| mapping.agents.iter().map(move |agent| row(mapping, agent)))
+        .collect();
+    if !rows.is_empty() {
+        page.table("agents of the mappings", "none", rows);
+    }
+}
+
 /// `ledger: offline at hop 1, 3 s ago: nobody serves it`.
 fn error_sentence(name: &str, error: &LastError) -> String {
     format!("{name}: {} at hop {}, {} ago: {}", error.reason, error.hop, span(error.age_s), error.message)
@@ -165,49 +218,58 @@ pub fn sanitise(text: &str) -> String {
 }
 
 fn link_cell(state: LinkState) -> Cell {
-    let (word, tone) = match state {
-        LinkState::Connecting => ("connecting", Tone::Doubtful),
-        LinkState::Up => ("up", Tone::Good),
-        LinkState::Suspect => ("suspect", Tone::Doubtful),
-        LinkState::Draining => ("draining", Tone::Doubtful),
-        LinkState::Down => ("down", Tone::Bad),
-        LinkState::Unknown => ("unknown", Tone::Doubtful),
+    let tone = match state {
+        LinkState::Connecting => Tone::Doubtful,
+        LinkState::Up => Tone::Good,
+        LinkState::Suspect => Tone::Doubtful,
+        LinkState::Draining => Tone::Doubtful,
+        LinkState::Down => Tone::Bad,
+        LinkState::Unknown => Tone::Doubtful,
     };
-    Cell::toned(word, tone)
+    Cell::toned(state.word(), tone)
+}
+
+fn far_cell(state: FarState) -> Cell {
+    let tone = match state {
+        FarState::Up => Tone::Good,
+        FarState::Suspect | FarState::Unknown => Tone::Doubtful,
+        FarState::Down | FarState::Lost => Tone::Bad,
+    };
+    Cell::toned(state.word(), tone)
 }
 
 fn mapping_cell(state: MappingState) -> Cell {
-    let (word, tone) = match state {
-        MappingState::Starting => ("starting", Tone::Doubtful),
-        MappingState::Ready => ("ready", Tone::Good),
-        MappingState::Held => ("held", Tone::Doubtful),
-        MappingState::Degraded => ("degraded", Tone::Bad),
-        MappingState::Failed => ("failed", Tone::Bad),
-        MappingState::Unknown => ("unknown", Tone::Doubtful),
+    let tone = match state {
+        MappingState::Starting => Tone::Doubtful,
+        MappingState::Ready => Tone::Good,
+        MappingState::Held => Tone::Doubtful,
+        MappingState::Degraded => Tone::Bad,
+        MappingState::Failed => Tone::Bad,
+        MappingState::Unknown => Tone::Doubtful,
     };
-    Cell::toned(word, tone)
+    Cell::toned(state.word(), tone)
 }
 
 fn service_cell(state: ServiceState) -> Cell {
-    let (word, tone) = match state {
-        ServiceState::Starting => ("starting", Tone::Doubtful),
-        ServiceState::Up => ("up", Tone::Good),
-        ServiceState::Down => ("down", Tone::Bad),
-        ServiceState::Frozen => ("frozen", Tone::Bad),
-        ServiceState::Unauthorized => ("unauthorized", Tone::Bad),
-        ServiceState::Unknown => ("unknown", Tone::Doubtful),
+    let tone = match state {
+        ServiceState::Starting => Tone::Doubtful,
+        ServiceState::Up => Tone::Good,
+        ServiceState::Down => Tone::Bad,
+        ServiceState::Frozen => Tone::Bad,
+        ServiceState::Unauthorized => Tone::Bad,
+        ServiceState::Unknown => Tone::Doubtful,
     };
-    Cell::toned(word, tone)
+    Cell::toned(state.word(), tone)
 }
 
 fn agent_cell(state: AgentState) -> Cell {
-    let (word, tone) = match state {
-        AgentState::Up => ("up", Tone::Good),
-        AgentState::Down => ("down", Tone::Bad),
-        AgentState::Draining => ("draining", Tone::Doubtful),
-        AgentState::Unknown => ("unknown", Tone::Doubtful),
+    let tone = match state {
+        AgentState::Up => Tone::Good,
+        AgentState::Down => Tone::Bad,
+        AgentState::Draining => Tone::Doubtful,
+        AgentState::Unknown => Tone::Doubtful,
     };
-    Cell::toned(word, tone)
+    Cell::toned(state.word(), tone)
 }
 
 /// What the application speaks; nothing while that is not known.

@@ -40,6 +40,11 @@ pub(crate) enum Command {
     Status(Status),
     /// Check an edge's config file: all its faults at once, each with line and column.
     Check(Check),
+    /// Print completions for a shell on stdout.
+    Completions {
+        /// The shell.
+        shell: clap_complete::Shell,
+    },
 }
 
 #[derive(Debug, clap::Args)]

@@ -40,6 +40,7 @@ async fn run(command: Command) -> anyhow::Result<ExitCode> {
         Command::Dial(args) => commands::dial::run(args).await,
         Command::Status(args) => commands::status::run(args).await,
         Command::Check(args) => commands::check::run(&args),
+        Command::Completions { shell } => commands::completions::run(shell),
     }
 }
 

@@ -69,6 +69,11 @@ impl Agent {
         touched
     }
 
+    /// What the young sessions of this agent keep.
+    pub(crate) fn memory(&self) -> &Memory {
+        &self.memory
+    }
+
     /// Changes when there is a new list to announce.
     pub(crate) fn revision(&self) -> watch::Receiver<u64> {
         self.revision.subscribe()
@@ -120,6 +125,7 @@ impl Agent {
         if !allowed {
             let source = header.source.as_ref().map_or("?", |source| source.as_str());
             let abort = Abort::new(Code::UNAUTHORIZED, format!("{source} is not in the agent's allow: list"));
+            service.figures.opens.refuse(&abort.code.name());
             service.figures.fault.note(&abort);
             return session.abort_with(abort);
         }

@@ -1,24 +1,29 @@
 //! What went wrong last, and how often sessions came: the figures of one mapping or service.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
-use hopline_admin::status::{LastError, SessionCounts};
+use hopline_admin::counts::{AbortCounter, ByteCounter, OpenCounter};
+use hopline_admin::status::{Counts, LastError, SessionCounts};
 use hopline_link::Abort;
 use tokio::sync::watch;
 
-/// The last fault of something.
+/// The last fault of something, and how often there was each.
 #[derive(Debug, Default)]
-pub(crate) struct LastFault(Mutex<Option<(Abort, Instant)>>);
+pub(crate) struct LastFault {
+    last: Mutex<Option<(Abort, Instant)>>,
+    counter: AbortCounter,
+}
 
 impl LastFault {
     pub(crate) fn note(&self, abort: &Abort) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some((abort.clone(), Instant::now()));
+        self.counter.note(&abort.code.name(), u64::from(abort.hops));
+        *self.last.lock().unwrap_or_else(PoisonError::into_inner) = Some((abort.clone(), Instant::now()));
     }
 
     pub(crate) fn status(&self) -> Option<LastError> {
-        let last = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
         last.as_ref().map(|(abort, at)| LastError {
             reason: abort.code.name().into_owned(),
             hop: u64::from(abort.hops),
@@ -40,6 +45,15 @@ pub(crate) struct Sessions {
 pub(crate) struct Figures {
     pub(crate) sessions: Sessions,
     pub(crate) fault: LastFault,
+    pub(crate) opens: OpenCounter,
+    pub(crate) bytes: Arc<ByteCounter>,
+}
+
+impl Figures {
+    /// What was counted, for the status.
+    pub(crate) fn counts(&self) -> Counts {
+        Counts { opens: self.opens.counts(), aborts: self.fault.counter.counts(), bytes: self.bytes.counts() }
+    }
 }
 
 /// Counts one session as open for as long as it lives.

@@ -18,7 +18,7 @@ pub(crate) const YOUNG: Duration = Duration::from_secs(1);
 /// Bytes that are kept of one direction of one session.
 pub(crate) const MOST: usize = 64 << 10;
 /// Bytes that are kept of all sessions of a process together; beyond them a session is not kept.
-const MEMORY: usize = 32 << 20;
+pub(crate) const MEMORY: usize = 32 << 20;
 
 /// How a client of HTTP/2 begins (RFC 9113, 3.4).
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
@@ -26,6 +26,13 @@ const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 /// The memory that all [`Kept`] of a process share.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Memory(Arc<AtomicUsize>);
+
+impl Memory {
+    /// Bytes that are kept now.
+    pub(crate) fn used(&self) -> usize {
+        self.0.load(Ordering::Relaxed)
+    }
+}
 
 /// Bytes in the order in which they were said, by reference.
 #[derive(Debug)]

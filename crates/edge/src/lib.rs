@@ -22,6 +22,7 @@ mod inspect;
 mod kept;
 pub mod local;
 mod mapping;
+mod metrics;
 mod opening;
 mod pump;
 mod recall;

@@ -146,7 +146,8 @@ impl Mapping {
         let Some(local) = connection.stream() else { return Ok(()) };
         let inspected = self.inspection.connect();
         let service = self.config.service.as_str();
-        let carried = match Opening::new(uplinks, local, service, deadline, inspected.clone()) {
+        let opening = Opening::new(uplinks, local, service, &self.figures, deadline, inspected.clone());
+        let carried = match opening {
             Ok(opening) => opening.carry().await,
             Err(abort) => return Err(self.failed(abort)),
         };

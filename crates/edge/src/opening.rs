@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 use hopline_link::{Abort, Code, OpenError, Session};
 use hopline_route_proto::{Name, RoutingHeader, SessionId};
 
+use crate::fault::Figures;
 use crate::inspect::Inspected;
 use crate::kept::YOUNG;
 use crate::local::{LocalStream, gone};
@@ -54,6 +55,7 @@ pub(crate) struct Opening<'a> {
     uplinks: &'a Arc<Uplinks>,
     local: &'a LocalStream,
     service: Name,
+    figures: &'a Figures,
     id: SessionId,
     /// The agent that the last open named.
     agent: Option<Load>,
@@ -72,6 +74,7 @@ impl<'a> Opening<'a> {
         uplinks: &'a Arc<Uplinks>,
         local: &'a LocalStream,
         service: &str,
+        figures: &'a Figures,
         deadline: Instant,
         inspected: Option<Arc<Inspected>>,
     ) -> Result<Self, Abort> {
@@ -80,12 +83,13 @@ impl<'a> Opening<'a> {
             uplinks,
             local,
             service,
+            figures,
             id: SessionId::new(rand::random()),
             agent: None,
             attempt: Attempt::First,
             began: Instant::now(),
             deadline,
-            flow: Flow::new(uplinks.memory(), inspected),
+            flow: Flow::new(uplinks.memory(), &figures.bytes, inspected),
             relay: None,
             left: false,
         })
@@ -101,7 +105,12 @@ impl<'a> Opening<'a> {
     }
 
     async fn carry_on(&mut self, place: &mut Option<Session>) -> Result<(), Broken> {
-        let mut session = place.insert(self.run().await?);
+        let opened = self.run().await;
+        match &opened {
+            Ok(_) => self.figures.opens.accept(),
+            Err(broken) => self.figures.opens.refuse(&broken.abort().code.name()),
+        }
+        let mut session = place.insert(opened?);
         let mut old = tokio::time::Instant::now() + YOUNG;
         loop {
             let result = if self.flow.is_kept() {

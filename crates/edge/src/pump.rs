@@ -11,6 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::{Buf, Bytes, BytesMut};
+use hopline_admin::counts::ByteCounter;
 use hopline_link::{Abort, Code, Session};
 use tokio::time::timeout;
 
@@ -102,6 +103,7 @@ pub(crate) struct Inbound {
     ended: bool,
     /// Everything that was read so far, while it may have to be said again.
     kept: Option<Kept>,
+    count: Arc<ByteCounter>,
     inspected: Option<Arc<Inspected>>,
 }
 
@@ -172,6 +174,7 @@ impl Inbound {
                 Ok(n) => {
                     let bytes = self.buffer.split().freeze();
                     self.resize(n);
+                    self.count.send(n);
                     if let Some(inspected) = &self.inspected {
                         inspected.handle_from_application(&bytes);
                     }
@@ -203,7 +206,7 @@ impl Inbound {
 }
 
 /// The direction from the session to the connection: what is left of it.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Outbound {
     piece: Bytes,
     /// Bytes that the session gave, those in `piece` included.
@@ -212,6 +215,7 @@ struct Outbound {
     repeats: u64,
     /// The connection was told the session's end.
     ended: bool,
+    count: Arc<ByteCounter>,
     inspected: Option<Arc<Inspected>>,
 }
 
@@ -225,6 +229,7 @@ impl Outbound {
                     piece.advance(known);
                     self.repeats -= known as u64;
                     self.received += piece.len() as u64;
+                    self.count.receive(piece.len());
                     self.piece = piece;
                 }
                 None if self.repeats > 0 => {
@@ -263,15 +268,24 @@ pub(crate) struct Flow {
 
 impl Flow {
     /// Nothing was carried yet.
-    pub(crate) fn new(memory: &Memory, inspected: Option<Arc<Inspected>>) -> Self {
+    pub(crate) fn new(memory: &Memory, count: &Arc<ByteCounter>, inspected: Option<Arc<Inspected>>) -> Self {
         let inbound = Inbound {
             buffer: BytesMut::new(),
             read: READ_LEAST,
             ended: false,
             kept: Some(Kept::new(memory)),
+            count: Arc::clone(count),
             inspected: inspected.clone(),
         };
-        Self { inbound, outbound: Outbound { inspected, ..Outbound::default() }, connection_first: false }
+        let outbound = Outbound {
+            piece: Bytes::new(),
+            received: 0,
+            repeats: 0,
+            ended: false,
+            count: Arc::clone(count),
+            inspected,
+        };
+        Self { inbound, outbound, connection_first: false }
     }
 
     /// Whether another session may take the place of the one that was used so far.

@@ -39,7 +39,7 @@ enum Turn {
 
 impl<'a> Serving<'a> {
     pub(crate) fn new(service: &'a Service, session: Session, place: Place, memory: &Memory) -> Self {
-        Self { service, session, place, flow: Flow::new(memory, None) }
+        Self { service, session, place, flow: Flow::new(memory, &service.figures.bytes, None) }
     }
 
     pub(crate) async fn run(mut self) {
@@ -58,12 +58,14 @@ impl<'a> Serving<'a> {
             Ok(stream) => Connection::new(LocalStream::from(stream)),
             Err(error) => {
                 let abort = Abort::new(Code::DIAL_FAILED, error.to_string());
+                self.service.figures.opens.refuse(&abort.code.name());
                 self.service.figures.fault.note(&abort);
                 return self.session.abort_with(abort);
             }
         };
         let Some(local) = connection.stream() else { return };
         let open = self.service.figures.sessions.begin();
+        self.service.figures.opens.accept();
         self.session.answer(Bytes::new());
         let mut young = Instant::now() + YOUNG + LONGER;
         let result = loop {

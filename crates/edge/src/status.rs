@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use hopline_admin::metrics::Metrics;
 use hopline_admin::status::{
     EdgeLink, EdgeStatus, FarAgent, FarState, Hint, Inspect, LinkState, Mapping, MappingState, Role, Service,
     ServiceState, Status, seconds,
@@ -12,6 +13,7 @@ use hopline_route_proto::AgentState;
 
 use crate::agent::{self, Agent};
 use crate::mapping;
+use crate::metrics;
 use crate::sidecar::Sidecar;
 use crate::uplinks::{Uplink, Uplinks};
 
@@ -49,6 +51,8 @@ impl Source {
             hints,
             last_error: mapping.figures.fault.status(),
             agents: self.agents(mapping.config.service.as_str()),
+            agents_known: self.are_agents_known(mapping.config.service.as_str()),
+            counts: mapping.figures.counts(),
         }
     }
 
@@ -76,6 +80,10 @@ impl Source {
         agents
     }
 
+    fn are_agents_known(&self, service: &str) -> bool {
+        self.uplinks.all().iter().any(|uplink| uplink.state().agents.contains_key(service))
+    }
+
     fn service(&self, service: &agent::Service) -> Service {
         let name = service.config.name.to_string();
         let states: Vec<_> = self.uplinks.all().iter().map(|uplink| uplink.state()).collect();
@@ -93,6 +101,7 @@ impl Source {
             state,
             sessions: service.figures.sessions.status(),
             last_error: service.figures.fault.status(),
+            counts: service.figures.counts(),
         }
     }
 }
@@ -109,7 +118,16 @@ impl hopline_admin::Source for Source {
             links: self.uplinks.all().iter().map(|uplink| link(uplink, &self.uplinks)).collect(),
             mappings: self.sidecar.mappings().iter().map(|mapping| self.mapping(mapping)).collect(),
             services: self.agent.services().iter().map(|service| self.service(service)).collect(),
+            budgets: metrics::budgets(&self.uplinks, &self.agent),
+            limits_reached: metrics::limits_reached(&self.uplinks),
         })
+    }
+
+    fn metrics(&self, metrics: &mut Metrics) {
+        for mapping in self.sidecar.mappings().iter().filter(|mapping| mapping.inspection.is_on()) {
+            let name = mapping.config.service.as_str();
+            mapping.inspection.with(|watch, _| metrics::calls(metrics, name, watch));
+        }
     }
 
     fn ready(&self) -> Result<(), String> {
@@ -127,6 +145,7 @@ fn link(uplink: &Uplink, uplinks: &Uplinks) -> EdgeLink {
     let state = uplink.state();
     let relay = uplink.relay.to_string();
     let info = state.mux.as_ref().map(hopline_link::Mux::info);
+    let carried = state.carried();
     let phase = match &state.mux {
         None if state.was_up => LinkState::Down,
         None => LinkState::Connecting,
@@ -154,6 +173,8 @@ fn link(uplink: &Uplink, uplinks: &Uplinks) -> EdgeLink {
         last_heard_ms: info.as_ref().and_then(|info| u64::try_from(info.last_heard.as_millis()).ok()),
         sessions: info.map_or(0, |info| u64::from(info.sessions)),
         last_error: uplink.fault.status(),
+        relay: uplink.relay.to_string(),
+        history: uplink.counts.history(&carried),
     }
 }
 

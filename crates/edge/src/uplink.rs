@@ -26,7 +26,7 @@ const DIAL_TIMEOUT: Duration = Duration::from_secs(10);
 const LOOK: Duration = Duration::from_secs(1);
 
 /// How a link was left.
-enum Left {
+pub(crate) enum Left {
     Lost(LinkEnd),
     /// The relay has a newer process of this machine.
     Replaced,
@@ -104,6 +104,7 @@ async fn dial_until_up(uplinks: &Uplinks, uplink: &Uplink, backoff: &Backoff) ->
                 Some(done) = dials.join_next() => match done {
                     Ok(Ok(tls)) => return tls,
                     Ok(Err(error)) => {
+                        uplink.counts.dial_failed();
                         uplink.fault.note(&Abort::new(Code::CONN_LOST, error.clone()));
                         // One line for each new cause, not one for each dial.
                         if said.as_ref() != Some(&error) {
@@ -154,7 +155,10 @@ impl Links {
     async fn use_links(&self, tls: TlsStream<TcpStream>, backoff: &Backoff) -> Left {
         let mut link = match self.start(tls).await {
             Ok(link) => link,
-            Err(end) => return Left::Lost(end),
+            Err(end) => {
+                self.uplink.counts.dial_failed();
+                return Left::Lost(end);
+            }
         };
         loop {
             tracing::info!(relay = %self.uplink.relay, name = link.peer.as_deref().unwrap_or("?"), "link up");
@@ -219,6 +223,7 @@ impl Links {
     async fn serve(self, link: Started, retired: watch::Receiver<bool>) -> Left {
         let Self { uplinks, uplink, sidecar, agent, .. } = &self;
         let Started { mux, control, peer, address } = link;
+        uplink.counts.dial_up();
         uplinks.change(uplink, |state| {
             state.retired.extend(state.mux.replace(mux.clone()));
             state.peer = peer;
@@ -230,10 +235,10 @@ impl Links {
         });
         let mut status = mux.watch();
         let mut speak = pin!(control::speak(uplinks, uplink, sidecar, agent, control, retired));
-        loop {
+        let left = loop {
             tokio::select! {
                 replaced = &mut speak => {
-                    return if replaced { Left::Replaced } else { Left::Lost(mux.closed().await) };
+                    break if replaced { Left::Replaced } else { Left::Lost(mux.closed().await) };
                 }
                 // Who waits for a link looks again: this one has fallen silent, was heard again, or drains.
                 Ok(()) = status.changed() => uplinks.change(uplink, |_| {}),
@@ -241,14 +246,17 @@ impl Links {
                     let Some(session) = session else {
                         // What the relay said last on the control session may say why.
                         let replaced = tokio::time::timeout(Duration::ZERO, &mut speak).await.unwrap_or(false);
-                        return if replaced { Left::Replaced } else { Left::Lost(mux.closed().await) };
+                        break if replaced { Left::Replaced } else { Left::Lost(mux.closed().await) };
                     };
                     let agent = Arc::clone(agent);
                     self.tasks().spawn(async move { agent.serve(session).await });
                 }
             }
             while self.tasks().try_join_next().is_some() {}
-        }
+        };
+        uplink.counts.ended(&left);
+        uplinks.change(uplink, |state| state.count_out(&mux));
+        left
     }
 }
 

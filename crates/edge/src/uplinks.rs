@@ -13,9 +13,10 @@ use tokio::sync::{Semaphore, watch};
 
 use crate::fault::LastFault;
 use crate::kept::Memory;
+use crate::metrics::{Carried, LinkCounts};
 
 /// Opens that may wait for a link at once (P7): applications that connect while nothing can be reached.
-const MAX_HELD: usize = 4_096;
+pub(crate) const MAX_HELD: usize = 4_096;
 
 /// For how long the figures of agents are not asked for again.
 const FRESH: Duration = Duration::from_millis(900);
@@ -27,6 +28,7 @@ const ANSWERS: Duration = Duration::from_millis(200);
 pub(crate) struct Uplink {
     pub(crate) relay: Endpoint,
     pub(crate) fault: LastFault,
+    pub(crate) counts: LinkCounts,
     state: Mutex<State>,
 }
 
@@ -51,6 +53,26 @@ pub(crate) struct State {
     pub(crate) agents: BTreeMap<String, Vec<AgentFact>>,
     /// When the relay said so last.
     pub(crate) agents_told: Option<Instant>,
+    /// What the links before this one have carried.
+    pub(crate) before: Carried,
+}
+
+impl State {
+    /// The link is over: what it has carried is kept, and it counts no more as one that is there.
+    pub(crate) fn count_out(&mut self, mux: &Mux) {
+        self.before.add(&mux.info().counters);
+        self.mux.take_if(|other| other.is_same(mux));
+        self.retired.retain(|other| !other.is_same(mux));
+    }
+
+    /// What all links of the uplink have carried.
+    pub(crate) fn carried(&self) -> Carried {
+        let mut carried = self.before.clone();
+        for mux in self.mux.iter().chain(&self.retired) {
+            carried.add(&mux.info().counters);
+        }
+        carried
+    }
 }
 
 impl Uplink {
@@ -97,7 +119,12 @@ pub(crate) struct Uplinks {
 impl Uplinks {
     pub(crate) fn new(relays: Vec<Endpoint>, config: &EdgeConfig, machine: Machine) -> Self {
         let uplink = |relay| {
-            Arc::new(Uplink { relay, fault: LastFault::default(), state: Mutex::new(State::default()) })
+            Arc::new(Uplink {
+                relay,
+                fault: LastFault::default(),
+                counts: LinkCounts::default(),
+                state: Mutex::default(),
+            })
         };
         let now = Instant::now();
         Self {
@@ -214,6 +241,11 @@ impl Uplinks {
             while self.all.iter().any(is_old) && changed.changed().await.is_ok() {}
         })
         .await;
+    }
+
+    /// Opens that wait for a link now.
+    pub(crate) fn held(&self) -> usize {
+        MAX_HELD - self.held.available_permits()
     }
 
     /// The round trip of the path to a service's agent, as far as it was measured: own link, and the one behind it.

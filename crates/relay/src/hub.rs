@@ -13,6 +13,7 @@ use tokio::sync::{Notify, mpsc, oneshot};
 
 use crate::RelayConfig;
 use crate::core::{Event, HoldId, LinkEnd, LinkId, Router, RouterConfig};
+use crate::metrics::Counted;
 
 /// Messages to one edge that may wait; more means that its edge does not read, and it can do without.
 const CONTROL_QUEUE: usize = 64;
@@ -68,6 +69,7 @@ pub(crate) struct Hub {
     pub(crate) quiet: Notify,
     /// The router's next deadline may have changed.
     pub(crate) reschedule: Notify,
+    pub(crate) counted: Counted,
     state: Mutex<State>,
     next_link: AtomicU64,
 }
@@ -88,6 +90,7 @@ impl Hub {
             draining: AtomicBool::new(false),
             quiet: Notify::new(),
             reschedule: Notify::new(),
+            counted: Counted::default(),
             state: Mutex::new(State {
                 router,
                 links: BTreeMap::new(),
@@ -147,7 +150,9 @@ impl Hub {
         };
         self.with(|state| {
             state.router.link_down(id, how, Instant::now());
-            state.links.remove(&id);
+            if let Some(link) = state.links.remove(&id) {
+                self.counted.link_ended(end, &link.mux.info().counters);
+            }
         });
     }
 

@@ -14,6 +14,7 @@ mod control;
 pub mod core;
 mod hub;
 mod listen;
+mod metrics;
 mod routing;
 mod status;
 

@@ -159,6 +159,7 @@ async fn finish(hub: &Hub, to: LinkId, mut spliced: Spliced) {
 }
 
 fn count(hub: &Hub, to: LinkId, end: &SpliceEnd, answered: bool) {
+    hub.counted.session_ended(end);
     hub.with(|state| {
         state.router.session_ended(to);
         state.opens.sessions_open -= 1;

@@ -11,6 +11,7 @@ use hopline_route_proto::ServiceState;
 
 use crate::core::{AgentStatus, LinkPhase, LinkStatus};
 use crate::hub::{Hub, LinkEntry};
+use crate::metrics;
 
 #[derive(Debug)]
 pub(crate) struct Source(pub(crate) Arc<Hub>);
@@ -19,6 +20,13 @@ impl hopline_admin::Source for Source {
     fn status(&self) -> Status {
         let hub = &self.0;
         hub.peek(|state| {
+            let mut carried = hub.counted.carried();
+            for link in state.links.values() {
+                carried.add(&link.mux.info().counters);
+            }
+            for (limit, count) in state.router.counters().by_limit() {
+                carried.add_limit(limit, count);
+            }
             let links = state.router.links();
             let phases: BTreeMap<_, _> = links.iter().map(|link| (link.link, link.phase)).collect();
             let agent = |agent: &AgentStatus| RelayAgent {
@@ -58,6 +66,11 @@ impl hopline_admin::Source for Source {
                         .map(|(code, n)| (code.name().into_owned(), *n))
                         .collect(),
                 },
+                aborts: hub.counted.aborts.counts(),
+                bytes: carried.bytes,
+                link_ends: hub.counted.ends.counts(),
+                budgets: metrics::budgets(&state.router),
+                limits_reached: carried.limits,
             })
         })
     }

@@ -87,6 +87,11 @@ fn a_relay_reads_back() {
         }],
         sessions: SessionCounts { open: 2, total: 9 },
         opens: Opens { accepted: 9, refused: BTreeMap::from([("not_found".to_owned(), 3)]) },
+        aborts: vec![],
+        bytes: Bytes::default(),
+        link_ends: BTreeMap::new(),
+        budgets: RelayBudgets::default(),
+        limits_reached: BTreeMap::new(),
     };
     let written = serde_json::to_value(&relay).unwrap();
     assert_eq!(written["role"], "relay");

@@ -66,6 +66,17 @@ impl Page {
         self.wrap(&sanitise(text), 0);
     }
 
+    /// A short line that says it all, in its colour if it fits.
+    pub(super) fn headline(&mut self, text: &str, tone: Tone) {
+        let text = sanitise(text);
+        if columns_of(&text) > self.width {
+            return self.wrap(&text, 0);
+        }
+        let painted = self.paint(&text, tone);
+        self.out.push_str(&painted);
+        self.out.push('\n');
+    }
+
     /// Sentences under a title; nothing when there are none.
     pub(super) fn list(&mut self, title: &str, sentences: Vec<String>) {
         if sentences.is_empty() {

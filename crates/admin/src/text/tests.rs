@@ -2,7 +2,8 @@ use std::collections::BTreeMap;
 
 use super::*;
 use crate::status::{
-    EdgeLink, Hint, Mapping, Opens, RelayAgent, RelayLink, RelayService, Role, Service, SessionCounts,
+    Bytes, Counts, EdgeBudgets, EdgeLink, Hint, LinkHistory, Mapping, Opens, RelayAgent, RelayBudgets,
+    RelayLink, RelayService, Role, Service, SessionCounts,
 };
 
 fn edge() -> EdgeStatus {
@@ -21,6 +22,8 @@ fn edge() -> EdgeStatus {
                 last_heard_ms: Some(420),
                 sessions: 1,
                 last_error: None,
+                relay: "relay-a.example:7443".into(),
+                history: LinkHistory::default(),
             },
             EdgeLink {
                 peer: "relay-b.example:7443".into(),
@@ -36,6 +39,8 @@ fn edge() -> EdgeStatus {
                     message: "refused (192.0.2.2:7443: connection refused)".into(),
                     age_s: 0.4,
                 }),
+                relay: "relay-b.example:7443".into(),
+                history: LinkHistory::default(),
             },
         ],
         mappings: vec![Mapping {
@@ -58,7 +63,16 @@ fn edge() -> EdgeStatus {
                 message: "nobody serves it".into(),
                 age_s: 3.1,
             }),
-            agents: Vec::new(),
+            agents: vec![FarAgent {
+                machine: "db-1".into(),
+                relay: "relay-a".into(),
+                state: FarState::Suspect,
+                rtt_us: Some(1_234),
+                last_heard_ms: Some(9_000),
+                age_ms: 100,
+            }],
+            agents_known: true,
+            counts: Counts::default(),
         }],
         services: vec![Service {
             name: "audit".into(),
@@ -66,12 +80,25 @@ fn edge() -> EdgeStatus {
             state: ServiceState::Down,
             sessions: SessionCounts { open: 0, total: 3 },
             last_error: None,
+            counts: Counts::default(),
         }],
+        budgets: EdgeBudgets::default(),
+        limits_reached: BTreeMap::new(),
     }
 }
 
 const EDGE_TEXT: &str = "\
 web-1: edge, version 0.1.0, up for 12 s
+not well: the hop from relay to agent is to blame
+
+findings:
+  bad: ledger: its agent db-1 behind relay-a is silent for longer than it should
+    be. To blame: the hop from relay to agent
+  bad: audit: its server audit.internal:50051 does not serve. To blame: the hop
+    from agent to server
+  doubtful: the link to relay-b.example:7443 is not up yet: dial_failed at hop
+    0: refused (192.0.2.2:7443: connection refused). To blame: the hop from
+    sidecar to relay
 
 links:
   relay-a               up          0.1 ms  heard 0.4 s ago  1 session   default
@@ -80,6 +107,9 @@ links:
 
 mappings:
   ledger  ready  1 open, 7 in all  h2c  unix:/run/user/1000/hopline/ledger.sock
+
+agents of the mappings:
+  ledger  suspect  1.2 ms  heard 9.0 s ago  db-1 by relay-a
 
 services:
   audit  down  0 open, 3 in all  audit.internal:50051
@@ -126,13 +156,26 @@ fn relay() -> RelayStatus {
             accepted: 9,
             refused: BTreeMap::from([("not_found".to_owned(), 3), ("offline".to_owned(), 1)]),
         },
+        aborts: vec![],
+        bytes: Bytes::default(),
+        link_ends: BTreeMap::new(),
+        budgets: RelayBudgets::default(),
+        limits_reached: BTreeMap::new(),
     }
 }
 
 const RELAY_TEXT: &str = "\
 relay-a: relay, version 0.1.0, up for 4 d, draining
+not well: the relay is to blame
 sessions: 2 open, 9 in all
 opens: 9 accepted, 3 not_found, 1 offline
+
+findings:
+  bad: relay-a takes no new sessions: it is on its way out. To blame: the relay
+  doubtful: the link of db-1 is silent for longer than it should be. To blame:
+    the hop from relay to agent
+  doubtful: audit: its last agent was lost, and its return is awaited. To blame:
+    the hop from relay to agent
 
 links:
   db-1  suspect  43 ms  heard 20 s ago  2 sessions  nat  192.0.2.7:40000
@@ -163,7 +206,9 @@ fn a_relay_as_text() {
 #[test]
 fn an_edge_with_nothing_as_text() {
     let bare = EdgeStatus { links: vec![], mappings: vec![], services: vec![], ..edge() };
-    let wanted = "web-1: edge, version 0.1.0, up for 12 s\n\nlinks:\n  no link to a relay\n\nmappings:\n  none\n\n\
+    let wanted = "web-1: edge, version 0.1.0, up for 12 s\n\
+                  not well: the hop from sidecar to relay is to blame\n\nfindings:\n  \
+                  bad: there is no link to a relay. To blame: the hop from sidecar to relay\n\nlinks:\n  no link to a relay\n\nmappings:\n  none\n\n\
                   services:\n  none\n";
     assert_eq!(render(&Status::Edge(bare), 80, false), wanted);
 }
@@ -190,6 +235,7 @@ fn every_width_is_kept() {
     if let Some(error) = &mut long.mappings[0].last_error {
         error.message = format!("{} and {}", "y".repeat(500), "語".repeat(100));
     }
+    long.mappings[0].agents[0].machine = "m".repeat(200);
     for width in [40, 41, 60, 79, 80, 132, 1_000] {
         assert_fits(&render_edge(&long, width, false), width);
         assert_fits(&render_relay(&relay(), width, false), width);
@@ -214,6 +260,8 @@ fn a_peers_text_cannot_reach_the_terminal() {
     bad.mappings[0].hints[0].message = hostile.into();
     bad.mappings[0].last_error =
         Some(LastError { reason: hostile.into(), hop: 1, message: hostile.into(), age_s: -1.0 });
+    bad.mappings[0].agents[0].machine = hostile.into();
+    bad.mappings[0].agents[0].relay = hostile.into();
     bad.services[0].name = hostile.into();
     bad.services[0].target = hostile.into();
     let mut relay = relay();
@@ -261,6 +309,7 @@ fn health_is_of_the_present() {
     let well = |change: &dyn Fn(&mut EdgeStatus)| {
         let mut edge = edge();
         edge.services[0].state = ServiceState::Up;
+        edge.mappings[0].agents[0].state = FarState::Up;
         change(&mut edge);
         Status::Edge(edge).healthy()
     };
@@ -268,6 +317,13 @@ fn health_is_of_the_present() {
     assert!(!well(&|edge| edge.links[0].state = LinkState::Down));
     assert!(!well(&|edge| edge.links.clear()));
     assert!(!well(&|edge| edge.mappings[0].state = MappingState::Held));
+    assert!(!well(&|edge| edge.mappings[0].agents[0].state = FarState::Lost), "its only agent");
+    assert!(!well(&|edge| edge.mappings[0].agents.clear()), "nobody serves it");
+    let unknown = |edge: &mut EdgeStatus| {
+        edge.mappings[0].agents.clear();
+        edge.mappings[0].agents_known = false;
+    };
+    assert!(well(&unknown), "nothing is known of them");
     assert!(!well(&|edge| edge.services[0].state = ServiceState::Frozen));
     assert!(!Status::Relay(relay()).healthy(), "it drains");
     assert!(Status::Relay(RelayStatus { state: RelayState::Up, ..relay() }).healthy());

@@ -4,6 +4,12 @@
 #[cfg(test)]
 mod client;
 #[cfg(test)]
+mod deploy;
+#[cfg(test)]
+mod schema;
+#[cfg(test)]
 mod server;
+#[cfg(test)]
+mod statuses;
 #[cfg(test)]
 mod support;

@@ -21,6 +21,19 @@ async fn it_answers_what_it_is_for() {
     let body: serde_json::Value = serde_json::from_str(status.split_once("\r\n\r\n").unwrap().1).unwrap();
     assert_eq!(body["machine"], "web-1");
     assert_eq!(body["role"], "edge");
+    assert_eq!(body["healthy"], false, "it has no link");
+    assert_eq!(body["findings"][0]["place"], "sidecar_relay");
+
+    let metrics = server.get("/metrics").await;
+    assert!(metrics.starts_with("HTTP/1.1 200 OK\r\n"), "{metrics}");
+    assert!(metrics.contains("content-type: text/plain; version=0.0.4; charset=utf-8\r\n"), "{metrics}");
+    for line in [
+        "hopline_healthy 0",
+        "hopline_findings{level=\"bad\",place=\"sidecar_relay\",reason=\"none\"} 1",
+        "hopline_mapping_sessions_total{mapping=\"of the source\"} 3",
+    ] {
+        assert!(metrics.lines().any(|found| found == line), "{line} is not in {metrics}");
+    }
 
     assert!(server.get("/healthz").await.starts_with("HTTP/1.1 200"));
     assert!(server.get("/readyz").await.starts_with("HTTP/1.1 200"));
@@ -30,7 +43,13 @@ async fn it_answers_what_it_is_for() {
     assert!(unready.ends_with("\r\n\r\nno link is up\n"), "{unready}");
     assert!(server.get("/healthz").await.starts_with("HTTP/1.1 200"), "the process runs all the same");
 
-    for path in ["/", "/statusx", "/status/", "/STATUS", "/../status", "/metrics"] {
+    let page = server.get("/").await;
+    assert!(page.starts_with("HTTP/1.1 200 OK\r\n"), "{page}");
+    assert!(page.contains("content-type: text/html; charset=utf-8\r\n"), "{page}");
+    assert!(page.contains("content-security-policy: default-src 'none'; script-src 'sha256-"), "{page}");
+    assert!(!page.contains("web-1"), "the page itself holds no data");
+
+    for path in ["/index.html", "/statusx", "/status/", "/STATUS", "/../status", "/metrics/"] {
         let other = server.get(path).await;
         assert!(other.starts_with("HTTP/1.1 404"), "{path}: {other}");
     }

@@ -1,11 +1,13 @@
 //! A status server with a source that tests can hold up.
 
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
-use hopline_admin::status::{EdgeStatus, Role, Status};
+use hopline_admin::metrics::{Metrics, families};
+use hopline_admin::status::{EdgeBudgets, EdgeStatus, Role, Status};
 use hopline_admin::{Address, Server, Source};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -25,6 +27,8 @@ pub(crate) struct Stage {
     pub(crate) panic: Mutex<bool>,
     /// The machine's name.
     pub(crate) machine: Mutex<String>,
+    /// The status to show in place of an empty one.
+    pub(crate) status: Mutex<Option<Status>>,
 }
 
 struct Shown(Arc<Stage>);
@@ -34,6 +38,9 @@ impl Source for Shown {
         self.0.begun.fetch_add(1, Ordering::SeqCst);
         assert!(!std::mem::take(&mut *self.0.panic.lock().unwrap()), "asked to");
         let _gate = self.0.gate.blocking_lock();
+        if let Some(status) = &*self.0.status.lock().unwrap() {
+            return status.clone();
+        }
         Status::Edge(EdgeStatus {
             role: Role::Edge,
             machine: self.0.machine.lock().unwrap().clone(),
@@ -42,7 +49,13 @@ impl Source for Shown {
             links: vec![],
             mappings: vec![],
             services: vec![],
+            budgets: EdgeBudgets::default(),
+            limits_reached: BTreeMap::new(),
         })
+    }
+
+    fn metrics(&self, metrics: &mut Metrics) {
+        metrics.counter(&families::MAPPING_SESSIONS, ["of the source"], 3);
     }
 
     fn ready(&self) -> Result<(), String> {

@@ -1,6 +1,7 @@
 //! One module for each command.
 
 pub(crate) mod check;
+pub(crate) mod completions;
 pub(crate) mod demo;
 pub(crate) mod dial;
 pub(crate) mod join;

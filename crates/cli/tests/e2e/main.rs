@@ -5,6 +5,7 @@
 #![expect(clippy::unwrap_used, reason = "a helper of a test fails as the test itself does")]
 
 mod cli;
+mod counts;
 mod ends;
 mod far;
 mod garbage;

@@ -2,6 +2,9 @@
 
 mod conn;
 mod process;
+// Every status that any test reads is checked against the published schema.
+#[path = "../../../../admin/tests/admin/schema.rs"]
+mod schema;
 mod world;
 
 use std::time::{Duration, Instant};

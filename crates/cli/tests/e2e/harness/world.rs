@@ -10,11 +10,13 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
-use hopline_admin::status::{EdgeStatus, Mapping, RelayStatus, Service, Status};
+use hopline_admin::status::{
+    EdgeStatus, LinkState, Mapping, MappingState, RelayStatus, Service, ServiceState, Status,
+};
 use socket2::SockRef;
 use tempfile::TempDir;
 
-use super::{Conn, PATIENCE, Process, hopline, run, until};
+use super::{Conn, PATIENCE, Process, hopline, run, schema, until};
 
 /// Services of the shared path: each test takes those that it needs and nobody takes them again.
 const SHARED_SLOTS: usize = 48;
@@ -323,13 +325,21 @@ impl Edge {
         }
     }
 
-    /// Waits until `/status` says that all is well, which it also says by `/readyz`.
+    /// Waits until a link is up, every socket open and every service registered. Not until all is well: nobody may serve
+    /// what is dialled.
     pub(crate) fn wait_ready(&self) {
         until(&format!("{} is ready", self.admin), PATIENCE, || {
             assert!(self.process.is_running(), "the edge has ended:\n{}", self.process.log());
-            try_status(&self.admin).filter(Status::healthy).map(drop)
+            try_status(&self.admin).filter(is_ready).map(drop)
         });
     }
+}
+
+fn is_ready(status: &Status) -> bool {
+    let Status::Edge(edge) = status else { return false };
+    edge.links.iter().any(|link| link.state == LinkState::Up)
+        && edge.mappings.iter().all(|mapping| mapping.state == MappingState::Ready)
+        && edge.services.iter().all(|service| service.state == ServiceState::Up)
 }
 
 /// `/status` at an address.
@@ -341,6 +351,7 @@ pub(crate) fn status(address: &str) -> Status {
 fn try_status(address: &str) -> Option<Status> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let value = runtime.block_on(hopline_admin::client::fetch(address)).ok()?;
+    assert_eq!(schema::faults(&value), Vec::<String>::new(), "{value}");
     Some(Status::from_value(value).unwrap())
 }
 

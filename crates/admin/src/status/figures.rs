@@ -1,0 +1,98 @@
+//! Numbers of a status: what was counted since the process started, and what is in use of what there is.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use super::Opens;
+
+/// What was counted of one mapping or service.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Counts {
+    /// Its opens, by how they ended.
+    #[serde(default)]
+    pub opens: Opens,
+    /// Its sessions and opens that ended by a fault; only what there was.
+    #[serde(default)]
+    pub aborts: Vec<AbortCount>,
+    /// Its bytes: sent is what went out on a link.
+    #[serde(default)]
+    pub bytes: Bytes,
+}
+
+/// How many sessions or opens ended by one fault.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AbortCount {
+    /// One of [`REASONS`](crate::counts::REASONS).
+    pub reason: String,
+    /// The number of links that the reason had crossed; 3 stands for all further ones.
+    pub hop: u64,
+    /// How many.
+    pub count: u64,
+}
+
+/// Payload, both ways.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Bytes {
+    /// Sent on links.
+    pub sent: u64,
+    /// Received on links.
+    pub received: u64,
+}
+
+/// What became of all links to one relay.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct LinkHistory {
+    /// What they carried.
+    #[serde(default)]
+    pub bytes: Bytes,
+    /// How often the relay was dialled.
+    #[serde(default)]
+    pub dials: Dials,
+    /// How they ended: [`CAUSES`](crate::counts::CAUSES), only those that there were.
+    #[serde(default)]
+    pub ends: BTreeMap<String, u64>,
+}
+
+/// Dials by result.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Dials {
+    /// A link came of it.
+    pub up: u64,
+    /// None did.
+    pub failed: u64,
+}
+
+/// How much is in use of something that is bounded.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Budget {
+    /// In use now.
+    pub used: u64,
+    /// At most.
+    pub limit: u64,
+}
+
+/// What an edge has bounds for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct EdgeBudgets {
+    /// Opens that wait for a link.
+    #[serde(default)]
+    pub held_opens: Budget,
+    /// Bytes that young sessions keep, at the sidecar and at the agent.
+    #[serde(default)]
+    pub kept_bytes: Budget,
+}
+
+/// What a relay has bounds for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct RelayBudgets {
+    /// Opens that wait for an agent.
+    #[serde(default)]
+    pub held_opens: Budget,
+    /// Links.
+    #[serde(default)]
+    pub links: Budget,
+    /// Registrations of services.
+    #[serde(default)]
+    pub registrations: Budget,
+}

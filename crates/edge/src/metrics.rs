@@ -1,0 +1,172 @@
+//! What the edge counts for `/status` and `/metrics` beside its mappings and services.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use hopline_admin::counts::EndCounter;
+use hopline_admin::metrics::{Buckets, Metrics, families};
+use hopline_admin::status::{Budget, Bytes, Dials, EdgeBudgets, LinkHistory};
+use hopline_h2_watch::{GaveUp, Histogram, MappingWatch, Status};
+use hopline_link::{Counters, LinkEnd};
+
+use crate::agent::Agent;
+use crate::kept::MEMORY;
+use crate::uplink::Left;
+use crate::uplinks::{MAX_HELD, Uplinks};
+
+/// What links that are over have counted.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Carried {
+    bytes: Bytes,
+    limits: BTreeMap<&'static str, u64>,
+}
+
+impl Carried {
+    pub(crate) fn add(&mut self, counters: &Counters) {
+        self.bytes.sent += counters.data_out;
+        self.bytes.received += counters.data_in;
+        for (limit, count) in counters.limits.by_limit().filter(|(_, count)| *count > 0) {
+            *self.limits.entry(limit).or_default() += count;
+        }
+    }
+}
+
+/// How dials to one relay went, and how its links ended.
+#[derive(Debug, Default)]
+pub(crate) struct LinkCounts {
+    up: AtomicU64,
+    failed: AtomicU64,
+    ends: EndCounter,
+}
+
+impl LinkCounts {
+    pub(crate) fn dial_up(&self) {
+        self.up.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn dial_failed(&self) {
+        self.failed.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn ended(&self, left: &Left) {
+        self.ends.note(match left {
+            Left::Replaced => "replaced",
+            Left::Lost(LinkEnd::DeadPeer { .. }) => "dead_peer",
+            Left::Lost(LinkEnd::CarrierLost { .. }) => "carrier_lost",
+            Left::Lost(LinkEnd::Goodbye(_)) => "goodbye",
+            Left::Lost(LinkEnd::Closed(_)) => "closed",
+            Left::Lost(LinkEnd::Protocol(_)) => "protocol",
+            Left::Lost(LinkEnd::NoHello) => "no_hello",
+        });
+    }
+
+    pub(crate) fn history(&self, carried: &Carried) -> LinkHistory {
+        let dials =
+            Dials { up: self.up.load(Ordering::Relaxed), failed: self.failed.load(Ordering::Relaxed) };
+        LinkHistory { bytes: carried.bytes, dials, ends: self.ends.counts() }
+    }
+}
+
+pub(crate) fn budgets(uplinks: &Uplinks, agent: &Agent) -> EdgeBudgets {
+    EdgeBudgets {
+        held_opens: Budget { used: uplinks.held() as u64, limit: MAX_HELD as u64 },
+        // Sidecar and agent have one each.
+        kept_bytes: Budget {
+            used: (uplinks.memory().used() + agent.memory().used()) as u64,
+            limit: 2 * MEMORY as u64,
+        },
+    }
+}
+
+/// Limits of all links that were met, those of links that are over included.
+pub(crate) fn limits_reached(uplinks: &Uplinks) -> BTreeMap<String, u64> {
+    let mut all = Carried::default();
+    for uplink in uplinks.all() {
+        for (limit, count) in uplink.state().carried().limits {
+            *all.limits.entry(limit).or_default() += count;
+        }
+    }
+    all.limits.into_iter().map(|(limit, count)| (limit.to_owned(), count)).collect()
+}
+
+/// What was read in passing on one mapping. A counter by status, kind or reason has a series for each that there was.
+pub(crate) fn calls(metrics: &mut Metrics, mapping: &str, watch: &MappingWatch) {
+    let counters = watch.counters();
+    metrics.counter(&families::CALLS_STARTED, [mapping], counters.calls);
+    for status in Status::all() {
+        let count = counters.ended_with(status);
+        if count > 0 || status.name() == "OK" {
+            metrics.counter(&families::CALLS, [mapping, status.name()], count);
+        }
+    }
+    metrics.histogram(&families::CALL_DURATION, [mapping], buckets(&counters.duration));
+    metrics.histogram(&families::CALL_DEADLINE_LEFT, [mapping], buckets(&counters.deadline_left));
+    for (kind, count) in watch.raised().filter(|(_, count)| *count > 0) {
+        metrics.counter(&families::HINTS, [mapping, kind.name()], count);
+    }
+    let inspected = watch.inspected();
+    for (protocol, count) in [("h2c", inspected.h2c), ("tls", inspected.tls), ("other", inspected.other)] {
+        metrics.counter(&families::INSPECTED, [mapping, protocol], count);
+    }
+    for (reason, count) in GaveUp::ALL.iter().zip(inspected.gave_up).filter(|(_, count)| *count > 0) {
+        metrics.counter(&families::GAVE_UP, [mapping, reason.name()], count);
+    }
+}
+
+fn buckets(histogram: &Histogram) -> Buckets<'_> {
+    const BOUNDS: [f64; Histogram::BOUNDS_MS.len()] = {
+        let mut bounds = [0.0; Histogram::BOUNDS_MS.len()];
+        let mut index = 0;
+        while index < bounds.len() {
+            bounds[index] = Histogram::BOUNDS_MS[index] as f64 / 1e3;
+            index += 1;
+        }
+        bounds
+    };
+    Buckets { bounds: &BOUNDS, counts: histogram.counts(), sum: histogram.sum().as_secs_f64() }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Instant;
+
+    use hopline_admin::counts::{REASONS, reason};
+    use hopline_h2_watch::{EndedBy, Limits};
+    use hopline_link::Code;
+
+    use super::*;
+
+    #[test]
+    fn calls_are_shown_by_families_of_the_table() {
+        let now = Instant::now();
+        let mut watch = MappingWatch::new(true, Limits::default(), now);
+        let mut watcher = watch.connect(now);
+        // HTTP/2, and then a frame that is none: a window update of one byte.
+        watcher.handle_from_client(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\x01\x08\0\0\0\0\0\0", now);
+        watcher.close(EndedBy::Application, now);
+        watch.fold(&mut watcher, now);
+        let mut metrics = Metrics::default();
+        calls(&mut metrics, "ledger", &watch);
+        let page = metrics.render();
+        for line in [
+            "hopline_calls_started_total{mapping=\"ledger\"} 0",
+            "hopline_calls_total{mapping=\"ledger\",status=\"OK\"} 0",
+            "hopline_call_duration_seconds_bucket{mapping=\"ledger\",le=\"0.001\"} 0",
+            "hopline_call_duration_seconds_bucket{mapping=\"ledger\",le=\"+Inf\"} 0",
+            "hopline_call_deadline_left_seconds_count{mapping=\"ledger\"} 0",
+            "hopline_inspected_connections_total{mapping=\"ledger\",protocol=\"h2c\"} 1",
+            "hopline_inspect_gave_up_total{mapping=\"ledger\",reason=\"framing\"} 1",
+        ] {
+            assert!(page.lines().any(|found| found == line), "{line} is not in\n{page}");
+        }
+    }
+
+    #[test]
+    fn reasons_are_counted_by_the_words_of_the_library() {
+        let words: Vec<_> = Code::ALL.iter().map(|code| code.name()).collect();
+        assert_eq!(words, REASONS[..Code::ALL.len()]);
+        assert_eq!(REASONS.len(), Code::ALL.len() + 2);
+        assert_eq!(reason(&Code::app(7).unwrap().name()), "application");
+        assert_eq!(reason(&Code::from_number(77).unwrap().name()), "other");
+    }
+}

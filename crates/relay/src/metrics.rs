@@ -1,0 +1,84 @@
+//! What the relay counts for `/status` and `/metrics` beside its router.
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use hopline_admin::counts::{AbortCounter, EndCounter};
+use hopline_admin::status::{Budget, Bytes, RelayBudgets};
+use hopline_link::{Counters, LinkEnd, SpliceEnd};
+
+use crate::core::{Router, RouterConfig};
+
+/// Sums over everything that is over.
+#[derive(Debug, Default)]
+pub(crate) struct Counted {
+    pub(crate) aborts: AbortCounter,
+    pub(crate) ends: EndCounter,
+    before: Mutex<Carried>,
+}
+
+/// What links have counted.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Carried {
+    pub(crate) bytes: Bytes,
+    pub(crate) limits: BTreeMap<String, u64>,
+}
+
+impl Carried {
+    pub(crate) fn add(&mut self, counters: &Counters) {
+        self.bytes.sent += counters.data_out;
+        self.bytes.received += counters.data_in;
+        for (limit, count) in counters.limits.by_limit() {
+            self.add_limit(limit, count);
+        }
+    }
+
+    pub(crate) fn add_limit(&mut self, limit: &str, count: u64) {
+        if count > 0 {
+            *self.limits.entry(limit.to_owned()).or_default() += count;
+        }
+    }
+}
+
+impl Counted {
+    /// A link is over.
+    pub(crate) fn link_ended(&self, end: &LinkEnd, counters: &Counters) {
+        self.ends.note(match end {
+            LinkEnd::DeadPeer { .. } => "dead_peer",
+            LinkEnd::CarrierLost { .. } => "carrier_lost",
+            LinkEnd::Goodbye(_) => "goodbye",
+            LinkEnd::Closed(_) => "closed",
+            LinkEnd::Protocol(_) => "protocol",
+            LinkEnd::NoHello => "no_hello",
+        });
+        self.before().add(counters);
+    }
+
+    /// A session is over.
+    pub(crate) fn session_ended(&self, end: &SpliceEnd) {
+        if let SpliceEnd::Aborted(abort) = end {
+            self.aborts.note(&abort.code.name(), u64::from(abort.hops));
+        }
+    }
+
+    /// What the links that are over have carried.
+    pub(crate) fn carried(&self) -> Carried {
+        self.before().clone()
+    }
+
+    fn before(&self) -> MutexGuard<'_, Carried> {
+        self.before.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+pub(crate) fn budgets(router: &Router) -> RelayBudgets {
+    let gauges = router.gauges();
+    // Nothing but `hold` can be set.
+    let limits = RouterConfig::default();
+    let budget = |used: usize, limit: usize| Budget { used: used as u64, limit: limit as u64 };
+    RelayBudgets {
+        held_opens: budget(gauges.held, limits.max_held),
+        links: budget(gauges.links, limits.max_links),
+        registrations: budget(gauges.registrations, limits.max_registrations),
+    }
+}
