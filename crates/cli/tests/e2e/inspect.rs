@@ -64,10 +64,7 @@ fn p19_a_cut_says_which_hop_died() {
             world.agent.process.kill();
             for status in [ticks.message().await.unwrap_err(), never.await.unwrap().unwrap_err()] {
                 assert_eq!(status.code(), Code::Unavailable, "{status:?}");
-                assert_eq!(
-                    status.message(),
-                    "hopline: conn_lost at hop 1, relay-a to agent"
-                );
+                assert_eq!(status.message(), "hopline: conn_lost at hop 1, relay-a to agent");
             }
         });
         world.restart_agent();
