@@ -4,6 +4,8 @@ mod demo_breaks;
 mod docs;
 mod generate;
 mod lab;
+mod page;
+mod reference;
 mod wire;
 
 use std::path::{Path, PathBuf};
@@ -42,6 +44,21 @@ enum Chore {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         arguments: Vec<String>,
     },
+    /// Shows the status page in Chromium before real processes, checks it, and writes docs/screenshots.
+    Page {
+        /// The binary to show; without it `hopline` is built.
+        #[arg(long)]
+        bin: Option<PathBuf>,
+        /// Where the screenshots go.
+        #[arg(long, default_value = "docs/screenshots")]
+        out: PathBuf,
+    },
+    /// Writes docs/reference.md, man pages and completions from the parser of the command line.
+    Reference {
+        /// Writes nothing; fails when the files differ from what would be written.
+        #[arg(long)]
+        check: bool,
+    },
     /// Lists requirements of WIRE.md that no test cites.
     Wire,
     /// Runs random histories of chains of links, in release mode.
@@ -61,6 +78,8 @@ fn main() -> anyhow::Result<()> {
         Chore::DemoBreaks { bin, rows } => demo_breaks::run(&root(), bin, &rows),
         Chore::Docs => docs::run(&root()),
         Chore::Lab { arguments } => lab::run(&root(), &arguments),
+        Chore::Page { bin, out } => page::run(&root(), bin, &out),
+        Chore::Reference { check } => reference::run(&root(), check),
         Chore::Wire => wire::run(&root()),
         Chore::Sim { seeds, seed } => {
             let seeds = seeds.unwrap_or(if seed.is_some() { 1 } else { 1_000 });
