@@ -23,7 +23,7 @@ pub(crate) fn folder() -> PathBuf {
 /// Moves a world's folder to where it stays, for a person to look at, and gives the new place.
 pub(crate) fn keep(folder: &Path) -> PathBuf {
     let name = folder.file_name().unwrap_or_default().to_string_lossy();
-    let kept = base().join(format!("{FOLDER}failed-{}-{name}", std::process::id()));
+    let kept = base().join(format!("{FOLDER}kept-{}-{name}", std::process::id()));
     if fs::rename(folder, &kept).is_err() { folder.to_path_buf() } else { kept }
 }
 

@@ -76,6 +76,9 @@ struct Arguments {
     /// The plan of faults to run under load, instead of one drawn from the seed.
     #[arg(long, value_name = "FILE")]
     plan: Option<PathBuf>,
+    /// Keeps the folder of each run with its logs in /dev/shm, as `hopline-lab-kept-...`; RUST_LOG says what is logged.
+    #[arg(long)]
+    keep: bool,
     /// Adds the results to this file, made if it is missing.
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
@@ -143,6 +146,7 @@ fn lab() -> anyhow::Result<()> {
         runs: arguments.runs.or(arguments.smoke.then_some(1)),
         seed: arguments.seed,
         side_by_side: arguments.side_by_side,
+        keep: arguments.keep,
         folder,
     };
     for language in &programs.apps {

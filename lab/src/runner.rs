@@ -23,6 +23,8 @@ pub(crate) struct Work<'a> {
     pub(crate) seed: u64,
     /// How many that wait run at once.
     pub(crate) side_by_side: usize,
+    /// Whether the logs of good runs stay too.
+    pub(crate) keep: bool,
     /// Where worlds have their folders.
     pub(crate) folder: PathBuf,
 }
@@ -116,6 +118,10 @@ fn one(work: &Work<'_>, item: Item<'_>) -> Run {
         Err(_) => Some("the scenario panicked".to_owned()),
     };
     let error = match error {
+        None if work.keep => {
+            leftovers::keep(&folder);
+            None
+        }
         None => {
             let _ = std::fs::remove_dir_all(&folder);
             None

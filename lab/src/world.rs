@@ -185,7 +185,8 @@ impl World {
         self.processes.retain(|process| process.name() != name);
         let mut all = vec![self.hopline.display().to_string()];
         all.extend(words.iter().map(|&word| word.to_owned()));
-        let mut environment = vec![("RUST_LOG".to_owned(), "info".to_owned())];
+        let mut environment =
+            vec![("RUST_LOG".to_owned(), std::env::var("RUST_LOG").unwrap_or_else(|_| "info".to_owned()))];
         if self.options.faked_clock {
             environment.extend(self.faked_clock()?);
         }

@@ -29,6 +29,7 @@ type command struct {
 	CancelAfterMs int64  `json:"cancel_after_ms"`
 	Send          int64  `json:"send"`
 	SendRate      int64  `json:"send_rate"`
+	ReadMost      int    `json:"read_most"`
 	arguments
 }
 
@@ -174,6 +175,10 @@ func (c *client) ticks(ctx context.Context, cmd command) error {
 			return err
 		}
 		emit(event{"event": "message", "call": cmd.Call, "n": n})
+		if n == cmd.ReadMost {
+			<-ctx.Done()
+			return status.FromContextError(ctx.Err()).Err()
+		}
 	}
 }
 

@@ -43,6 +43,7 @@ struct Command {
     cancel_after_ms: u64,
     send: u64,
     send_rate: u64,
+    read_most: u64,
     #[serde(flatten)]
     args: Args,
 }
@@ -158,6 +159,10 @@ async fn call(channel: Channel, command: &Command, ledger: &Ledger) -> Result<Op
             while messages.message().await?.is_some() {
                 n += 1;
                 emit(json!({"event": "message", "call": command.call, "n": n}));
+                if n == command.read_most {
+                    // Until it is cancelled, or its process ends.
+                    std::future::pending::<()>().await;
+                }
             }
             Ok(None)
         }
