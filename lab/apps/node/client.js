@@ -148,6 +148,9 @@ class Running {
     call.on('data', () => {
       n++;
       emit('message', { call: this.#command.call, n });
+      if (n === this.#command.read_most) {
+        call.pause();
+      }
     });
     return this.#followed(call);
   }

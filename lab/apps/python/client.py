@@ -176,8 +176,11 @@ class Running:
         call = self.client.channel.unary_stream("/lab.Lab/Ticks")(b"", **self.how())
 
         def follow() -> None:
+            over = threading.Event()
             for n, _ in enumerate(call, 1):
                 events.emit("message", call=self.name, n=n)
+                if n == self.command.get("read_most", 0) and call.add_callback(over.set):
+                    over.wait()
 
         return call, follow
 

@@ -34,6 +34,7 @@ final class Client {
         long cancelAfterMs;
         long send;
         long sendRate;
+        int readMost;
     }
 
     private static final Map<String, MethodDescriptor<byte[], byte[]>> METHODS = Map.of(
@@ -218,7 +219,8 @@ final class Client {
                 messages++;
                 new Event("message").with("call", command.call).with("n", messages).emit();
             }
-            if (method.getType() != MethodType.UNARY) {
+            boolean enough = method == Methods.TICKS && messages == command.readMost;
+            if (method.getType() != MethodType.UNARY && !enough) {
                 call.request(1);
             }
         }
