@@ -86,7 +86,7 @@ complete -c hopline -n "__fish_hopline_using_subcommand dial" -l open-timeout -d
 complete -c hopline -n "__fish_hopline_using_subcommand dial" -l state -d 'Folder of this machine\'s key and certificate, as `hopline join` made it [default: as for join]' -r -F
 complete -c hopline -n "__fish_hopline_using_subcommand dial" -s h -l help -d 'Print help'
 complete -c hopline -n "__fish_hopline_using_subcommand status" -l json -d 'Print the JSON as it is'
-complete -c hopline -n "__fish_hopline_using_subcommand status" -l watch -d 'Show it anew every second, until Ctrl-C'
+complete -c hopline -n "__fish_hopline_using_subcommand status" -l watch -d 'Show it anew every second, until Ctrl-C; the exit code is then that of what was shown last'
 complete -c hopline -n "__fish_hopline_using_subcommand status" -s h -l help -d 'Print help'
 complete -c hopline -n "__fish_hopline_using_subcommand check" -s c -l config -d 'Config file' -r -F
 complete -c hopline -n "__fish_hopline_using_subcommand check" -s h -l help -d 'Print help'

@@ -180,7 +180,7 @@ pub(crate) struct Status {
     /// Print the JSON as it is.
     #[arg(long)]
     pub(crate) json: bool,
-    /// Show it anew every second, until Ctrl-C.
+    /// Show it anew every second, until Ctrl-C; the exit code is then that of what was shown last.
     #[arg(long)]
     pub(crate) watch: bool,
 }

@@ -1,24 +1,32 @@
 //! Logs: text or JSON lines on stderr.
 
-use hopline_config::{LogConfig, LogFormat};
-use tracing_subscriber::EnvFilter;
+mod thrift;
 
-/// Starts logging as the config says; `RUST_LOG` goes before it.
+use hopline_config::{LogConfig, LogFormat};
+use tracing_subscriber::layer::SubscriberExt as _;
+use tracing_subscriber::util::SubscriberInitExt as _;
+use tracing_subscriber::{EnvFilter, Layer as _, fmt};
+
+use self::thrift::Thrift;
+
+/// Starts logging as the config says; `RUST_LOG` goes before it. Must be called on a runtime.
 pub(crate) fn start(config: &LogConfig) {
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| {
         EnvFilter::new(format!("warn,hopline={0},{1}", config.level.as_str(), crates(config)))
     });
     // A log that nobody can read any more must not bring the process down.
-    let builder = tracing_subscriber::fmt()
-        .with_env_filter(filter)
+    let lines = fmt::layer()
         .with_writer(std::io::stderr)
         .log_internal_errors(false)
         .with_ansi(false)
         .with_target(false);
-    match config.format {
-        LogFormat::Text => builder.init(),
-        LogFormat::Json => builder.json().flatten_event(true).init(),
-    }
+    let lines = match config.format {
+        LogFormat::Text => lines.boxed(),
+        LogFormat::Json => lines.json().flatten_event(true).boxed(),
+    };
+    let (thrift, left_out) = Thrift::new();
+    tracing_subscriber::registry().with(filter).with(thrift).with(lines).init();
+    tokio::spawn(left_out.report());
 }
 
 /// Our own crates at the level asked for; libraries stay at `warn`.

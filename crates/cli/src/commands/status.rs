@@ -22,19 +22,46 @@ pub(crate) async fn run(args: Status) -> anyhow::Result<ExitCode> {
     }
     let mut stop = Stop::listen()?;
     let terminal = std::io::stdout().is_terminal();
+    let mut code;
     loop {
         let shown = match show(&args).await {
-            Ok((shown, _)) => shown,
+            Ok((shown, healthy)) => {
+                code = if healthy { ExitCode::SUCCESS } else { ExitCode::FAILURE };
+                shown
+            }
             // It may be back in a second.
-            Err(error) => format!("{error:#}\n"),
+            Err(error) => {
+                code = ExitCode::FAILURE;
+                format!("{error:#}\n")
+            }
         };
-        files::say(if terminal { "\x1b[H\x1b[2J" } else { "" })?;
-        files::say(&shown)?;
+        files::say(&if terminal { screen(&shown, rows()) } else { shown })?;
         tokio::select! {
             () = tokio::time::sleep(Duration::from_secs(1)) => {}
-            _ = stop.wait() => return Ok(ExitCode::SUCCESS),
+            _ = stop.wait() => return Ok(code),
         }
     }
+}
+
+/// A text over the one before, in place and without a flicker; what a terminal of so many rows has no room for is counted.
+fn screen(text: &str, rows: usize) -> String {
+    let lines: Vec<_> = text.lines().collect();
+    let room = rows.saturating_sub(1).max(1);
+    let (shown, left) = if lines.len() > room { lines.split_at(room - 1) } else { (&lines[..], &[][..]) };
+    let mut screen = "\x1b[H".to_owned();
+    for line in shown {
+        // Clears what the line before left to the right of it.
+        screen += &format!("{line}\x1b[K\n");
+    }
+    if !left.is_empty() {
+        screen += &format!("... and {} more lines\x1b[K\n", left.len());
+    }
+    screen + "\x1b[J"
+}
+
+fn rows() -> usize {
+    let size = rustix::termios::tcgetwinsize(std::io::stdout()).map(|size| usize::from(size.ws_row));
+    size.ok().filter(|rows| *rows > 0).unwrap_or(usize::MAX)
 }
 
 async fn show(args: &Status) -> anyhow::Result<(String, bool)> {
@@ -57,4 +84,24 @@ fn width() -> usize {
     said.or_else(|| Some(usize::from(rustix::termios::tcgetwinsize(std::io::stdout()).ok()?.ws_col)))
         .filter(|columns| *columns > 0)
         .unwrap_or(WIDTH)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::screen;
+
+    #[test]
+    fn a_screen_is_drawn_over_the_one_before_and_never_scrolls() {
+        assert_eq!(screen("a\nb\n", 24), "\x1b[Ha\x1b[K\nb\x1b[K\n\x1b[J");
+        let long: String = (0..100).map(|n| format!("{n}\n")).collect();
+        for rows in [1, 2, 3, 24, 100, 101, usize::MAX] {
+            let drawn = screen(&long, rows);
+            let lines = drawn.matches('\n').count();
+            assert!(lines < rows.max(2), "{lines} lines in {rows} rows");
+            let shown = lines - usize::from(drawn.contains("more lines"));
+            let left =
+                if shown < 100 { format!("... and {} more lines", 100 - shown) } else { String::new() };
+            assert!(drawn.contains(&left), "{rows} rows: {drawn:?}");
+        }
+    }
 }

@@ -6,10 +6,12 @@ use std::path::Path;
 use std::process::{Output, Stdio};
 use std::time::Duration;
 
-use rustix::process::Signal;
+use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
-use crate::harness::{Conn, Kind, Process, hopline, pattern, run, shared};
+use crate::harness::{
+    Conn, Kind, PATIENCE, Process, World, WorldOptions, hopline, pattern, run, shared, until,
+};
 
 fn text(bytes: &[u8]) -> &str {
     std::str::from_utf8(bytes).unwrap()
@@ -181,4 +183,49 @@ fn status_exit_codes() {
     let nothing = run(["status", &format!("unix:{}", folder.path().join("none.sock").display())]);
     assert_eq!(code(&nothing), 1);
     assert!(text(&nothing.stderr).starts_with("hopline: nothing listens at"), "{nothing:?}");
+}
+
+/// What strangers bring about fills no disk: of many refused joins the relay's log has ten lines a minute.
+#[test]
+fn of_one_cause_ten_lines_a_minute_are_logged() {
+    let world = World::start(WorldOptions::default());
+    let folder = TempDir::new().unwrap();
+    let (state, relay) = (world.relay.state.to_str().unwrap(), world.relay.address.to_string());
+    let token = run(["token", "create", "--state", state, "--relay", &relay, "--dial", "*"]);
+    assert_eq!(code(&join_from_stdin(text(&token.stdout), "log-0", folder.path())), 0);
+    for n in 1..=25 {
+        assert_eq!(code(&join_from_stdin(text(&token.stdout), &format!("log-{n}"), folder.path())), 1);
+    }
+    assert_eq!(world.relay.process.log().matches("join refused").count(), 10);
+}
+
+/// `status --watch`: again and again, without colours where nobody sees them, and an exit code in the end.
+#[test]
+fn status_watches_until_it_is_told_to_stop() {
+    let world = shared();
+    let mut command = hopline();
+    command.args(["status", "--watch", &world.sidecar.admin]).stdout(Stdio::piped());
+    let mut watch = command.spawn().unwrap();
+    let mut stdout = watch.stdout.take().unwrap();
+    let mut shown = String::new();
+    until("it is shown a second time", PATIENCE, || {
+        let mut piece = [0; 4096];
+        let n = stdout.read(&mut piece).unwrap();
+        shown += text(&piece[..n]);
+        (shown.matches("sidecar: edge, version").count() == 2).then_some(())
+    });
+    assert!(!shown.contains('\x1b'), "{shown}");
+    kill_process(Pid::from_raw(watch.id().cast_signed()).unwrap(), Signal::TERM).unwrap();
+    assert!(watch.wait().unwrap().code().is_some(), "it ends by itself");
+}
+
+/// Completions are what the parser says, for every shell that it knows.
+#[test]
+fn completions_are_printed() {
+    for shell in ["bash", "zsh", "fish"] {
+        let script = run(["completions", shell]);
+        assert_eq!(code(&script), 0, "{shell}");
+        assert!(text(&script.stdout).contains("open-timeout"), "{shell}");
+    }
+    assert_eq!(code(&run(["completions", "abacus"])), 2);
 }
