@@ -1,6 +1,7 @@
 //! The scenarios by name: what each promises, and how it is run.
 
 mod calls;
+mod hints;
 mod machines;
 mod paths;
 mod processes;
@@ -65,6 +66,7 @@ pub(crate) struct Scenario {
 pub(crate) fn all() -> Vec<Scenario> {
     [
         calls::SCENARIOS,
+        hints::SCENARIOS,
         paths::SCENARIOS,
         relay::SCENARIOS,
         processes::SCENARIOS,
