@@ -100,6 +100,11 @@ impl Inspected {
         lock(&self.watcher).handle_from_server(bytes, now());
     }
 
+    /// The application's socket takes no bytes of the server for now.
+    pub(crate) fn handle_held_up(&self) {
+        lock(&self.watcher).handle_held_up(now());
+    }
+
     /// What to say to the application before a connection ends by a fault; see [`Watcher::explain`].
     pub(crate) fn explain(&self, cause: &Cause<'_>) -> Option<Vec<u8>> {
         lock(&self.watcher).explain(cause)

@@ -242,7 +242,12 @@ impl Outbound {
                 }
             }
         }
-        let written = write(local, &self.piece).await.map_err(|error| Broken::local(&error))?;
+        let held_up = || {
+            if let Some(inspected) = &self.inspected {
+                inspected.handle_held_up();
+            }
+        };
+        let written = write(local, &self.piece, held_up).await.map_err(|error| Broken::local(&error))?;
         if let Some(inspected) = &self.inspected {
             inspected.handle_from_server(&self.piece[..written]);
         }
@@ -428,7 +433,7 @@ pub(crate) async fn say_last(connection: Connection, mut words: &[u8]) {
     let Some(local) = connection.stream() else { return };
     let said = timeout(LAST_BYTES, async {
         while !words.is_empty() {
-            words = &words[write(local, words).await?..];
+            words = &words[write(local, words, || ()).await?..];
         }
         local.shutdown_write()?;
         let mut left = LAST_QUEUE;
@@ -483,10 +488,17 @@ fn end(local: &LocalStream) -> Result<(), Broken> {
     }
 }
 
-/// Writes some of it, as soon as the connection takes any.
-async fn write(local: &LocalStream, bytes: &[u8]) -> io::Result<usize> {
+/// Writes some of it, as soon as the connection takes any; `held_up` is called when it takes none.
+async fn write(local: &LocalStream, bytes: &[u8], held_up: impl Fn()) -> io::Result<usize> {
     loop {
-        poll_fn(|cx| local.poll_write_ready(cx)).await?;
+        poll_fn(|cx| {
+            let ready = local.poll_write_ready(cx);
+            if ready.is_pending() {
+                held_up();
+            }
+            ready
+        })
+        .await?;
         match local.try_write(bytes) {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
             result => return result,

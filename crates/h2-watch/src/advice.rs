@@ -40,7 +40,7 @@ fn what(kind: HintKind, [a, b, c, d]: &[u64; NUMBERS]) -> String {
              with its round trips"
         ),
         HintKind::AppNotReading => format!(
-            "read the stream, or cancel it: data of the server waited for the application's flow-control window, \
+            "read the stream, or cancel it: data of the server waited for the application to read, \
              {b} ms at the longest"
         ),
         HintKind::AuthorityIsPath => format!(

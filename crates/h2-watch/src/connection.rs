@@ -20,6 +20,8 @@ use crate::watcher::GaveUp;
 const FIRST_WINDOW: i64 = 65_535;
 /// The connection's window, where streams are numbered.
 const WHOLE: u32 = 0;
+/// The application's socket, where streams are numbered: no stream has so high a number.
+const SOCKET: u32 = u32::MAX;
 
 const HEADER_TABLE_SIZE: u16 = 1;
 const MAX_CONCURRENT_STREAMS: u16 = 3;
@@ -66,6 +68,8 @@ pub(crate) struct Connection {
     /// The widest that the connection's window has been.
     widest: i64,
     throughput: Throughput,
+    /// Since when the application's socket has taken nothing.
+    held_up_since: Option<Instant>,
     /// When each stall becomes one that counts.
     stalls: BTreeSet<(Instant, u32)>,
     /// Stalls that have been counted and go on.
@@ -93,6 +97,7 @@ impl Connection {
             window: Window::default(),
             widest: FIRST_WINDOW,
             throughput: Throughput::new(now),
+            held_up_since: None,
             stalls: BTreeSet::new(),
             long_stalls: 0,
             pings: Pings::default(),
@@ -125,6 +130,9 @@ impl Connection {
     }
 
     pub(crate) fn handle_server(&mut self, mut bytes: &[u8], now: Instant) -> Result<(), GaveUp> {
+        if !bytes.is_empty() {
+            self.end_stall(SOCKET, now);
+        }
         while let Some(item) = self.server.next(&mut bytes)? {
             self.on_server(item, now);
         }
@@ -279,5 +287,6 @@ impl Connection {
             self.ended(id, &stream, status, now);
         }
         self.end_stall(WHOLE, now);
+        self.end_stall(SOCKET, now);
     }
 }

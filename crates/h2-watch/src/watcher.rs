@@ -227,6 +227,17 @@ impl Watcher {
         }
     }
 
+    /// The application's socket takes none of the server's bytes for now: it has not read what it has. The next bytes
+    /// that are handed over say that it does again. May be told more than once.
+    ///
+    /// A window says the same where it is small. One that is larger than what the system queues is never used up by an
+    /// application that does not read at all.
+    pub fn handle_held_up(&mut self, now: Instant) {
+        if let Mode::Following(connection) = &mut self.mode {
+            connection.handle_held_up(now);
+        }
+    }
+
     /// When [`Watcher::handle_timeout`] is due.
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Instant> {

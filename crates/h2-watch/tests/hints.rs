@@ -207,6 +207,52 @@ fn data_that_waits_on_the_connection() {
     assert_eq!(hint.evidence, [("stalls_over_5s", 1), ("longest_stall_ms", 7_000)]);
 }
 
+/// A stopped process, or an event loop that is blocked: nothing reads the socket, so data never fills a large window.
+#[test]
+fn data_that_waits_on_the_socket() {
+    let mut talk = Talk::begin();
+    let plenty = [settings(&[(4, 1 << 20)]), window_update(0, 1 << 20)].concat();
+    talk.client(&[plenty, request(1, "1M")].concat());
+    talk.server(&[response(1), message(1, 100_000)].concat());
+    talk.watcher.handle_held_up(talk.now);
+    talk.wait_ms(4_999);
+    talk.watcher.handle_held_up(talk.now);
+    assert_eq!(talk.kinds(), NOTHING);
+    talk.wait_ms(2);
+    let hint = talk.only(HintKind::AppNotReading);
+    assert_eq!(hint.evidence, [("stalls_over_5s", 1), ("longest_stall_ms", 5_001)]);
+    talk.wait_ms(2_000);
+    assert!(talk.watcher.has_news());
+    assert_eq!(talk.hints()[0].evidence, [("stalls_over_5s", 1), ("longest_stall_ms", 7_001)]);
+    talk.server(&message(1, 10));
+    talk.wait_ms(10_000);
+    assert_eq!(talk.hints()[0].evidence, [("stalls_over_5s", 1), ("longest_stall_ms", 7_001)]);
+    assert!(!talk.watcher.has_news(), "nothing grows any longer");
+    talk.watcher.handle_held_up(talk.now);
+    talk.wait_ms(6_000);
+    talk.reconnect(EndedBy::Application);
+    assert_eq!(talk.hints()[0].evidence, [("stalls_over_5s", 2), ("longest_stall_ms", 7_001)]);
+}
+
+#[test]
+fn a_socket_that_is_read_slowly() {
+    let mut talk = Talk::begin();
+    talk.watcher.handle_held_up(talk.now);
+    talk.wait_ms(20_000);
+    assert_eq!(talk.kinds(), NOTHING, "no response waits");
+    talk.client(&[window_update(0, 1 << 20), request(1, "1M")].concat());
+    talk.server(&response(1));
+    for _ in 0..5 {
+        talk.watcher.handle_held_up(talk.now);
+        talk.wait_ms(4_000);
+        talk.server(&message(1, 1_000));
+    }
+    talk.watcher.handle_held_up(talk.now);
+    talk.server(&trailers(1, "0", ""));
+    talk.wait_ms(20_000);
+    assert_eq!(talk.kinds(), NOTHING);
+}
+
 #[test]
 fn a_full_window_that_nobody_waits_for() {
     let mut talk = Talk::begin();

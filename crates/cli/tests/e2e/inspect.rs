@@ -1,9 +1,12 @@
 //! What the sidecar reads in passing: hints, and cuts that say why.
 
+use std::io::{Read as _, Write as _};
+
 use hopline_admin::status::{Hint, Inspect};
 use hopline_demo::proto::v1::{EchoRequest, NeverRequest, TickRequest};
 use tonic::Code;
 
+use crate::ends::fill;
 use crate::grpc::{app, client, echo, server};
 use crate::harness::{Kind, PATIENCE, World, WorldOptions, until};
 
@@ -38,6 +41,31 @@ fn p18_calls_without_a_deadline_are_a_hint() {
     assert_eq!((hint.evidence["calls"], hint.evidence["calls_without_deadline"]), (2, 2), "{hint:?}");
     assert_eq!(world.mapping("t1").inspect, Inspect::H2c);
     assert_eq!((world.mapping("t0").inspect, world.mapping("t0").hints), (Inspect::H2c, Vec::new()));
+}
+
+/// P18: an application that does not even read its socket is told so, however large its windows are.
+#[test]
+fn p18_a_socket_that_is_not_read_is_a_hint() {
+    /// Windows of 2 GiB, and a request on stream 1: POST, http, /.
+    const REQUEST: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\
+        \x00\x00\x06\x04\x00\x00\x00\x00\x00\x00\x04\x7f\xff\xff\xff\
+        \x00\x00\x04\x08\x00\x00\x00\x00\x00\x7f\xff\x00\x00\
+        \x00\x00\x03\x01\x05\x00\x00\x00\x01\x83\x86\x84";
+    /// Settings, response headers, and the head of 16 MiB of data: more than everything between the two can hold.
+    const RESPONSE: &[u8] = b"\x00\x00\x00\x04\x00\x00\x00\x00\x00\
+        \x00\x00\x01\x01\x04\x00\x00\x00\x01\x88\
+        \xff\xff\xff\x00\x00\x00\x00\x00\x01";
+    let world = World::start(WorldOptions::default());
+    for (kind, mapping) in [(Kind::Tcp, "t0"), (Kind::Unix, "u0")] {
+        let (mut app, mut server) = world.slots[0].pair(kind);
+        app.write_all(REQUEST).unwrap();
+        server.read_exact(&mut [0; REQUEST.len()]).unwrap();
+        server.write_all(RESPONSE).unwrap();
+        fill(&mut server);
+        let hint = until("the hint is there", PATIENCE, || hint(&world, mapping, "app_not_reading"));
+        assert_eq!(hint.evidence["stalls_over_5s"], 1, "{hint:?}");
+        assert_eq!(world.mapping(mapping).inspect, Inspect::H2c);
+    }
 }
 
 /// P19: with `explain: on` a call that a fault cuts ends with the reason, before and after its response has begun.

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use super::{Connection, PROTOCOL_ERROR, WHOLE};
+use super::{Connection, PROTOCOL_ERROR, SOCKET, WHOLE};
 use crate::evidence::HintKind;
 use crate::field::Fields;
 use crate::flow::Window;
@@ -149,6 +149,7 @@ impl Connection {
         self.check_limit(false, now);
         if self.streams.len() == 0 {
             self.end_stall(WHOLE, now);
+            self.end_stall(SOCKET, now);
         }
     }
 

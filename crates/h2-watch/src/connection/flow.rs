@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use super::{Connection, WHOLE};
+use super::{Connection, SOCKET, WHOLE};
 use crate::evidence::HintKind;
 use crate::limits::{LONG_PATH, PERIOD, STALL};
 
@@ -69,9 +69,17 @@ impl Connection {
         }
     }
 
+    /// The application's socket takes nothing: what is left of an open response waits from now on.
+    pub(crate) fn handle_held_up(&mut self, now: Instant) {
+        if self.streams.len() > 0 {
+            self.begin_stall(SOCKET, now);
+        }
+    }
+
     fn begin_stall(&mut self, id: u32, now: Instant) {
         let since = match id {
             WHOLE => &mut self.window.stalled_since,
+            SOCKET => &mut self.held_up_since,
             _ => match self.streams.get_mut(id) {
                 Some(stream) => &mut stream.window.stalled_since,
                 None => return,
@@ -83,10 +91,11 @@ impl Connection {
         }
     }
 
-    /// Nobody waits for this window any longer.
+    /// Nobody waits for this window, or for the socket, any longer.
     pub(super) fn end_stall(&mut self, id: u32, now: Instant) {
         let since = match id {
             WHOLE => self.window.stalled_since.take(),
+            SOCKET => self.held_up_since.take(),
             _ => self.streams.get_mut(id).and_then(|stream| stream.window.stalled_since.take()),
         };
         self.record_stall(id, since, now);
@@ -115,7 +124,7 @@ impl Connection {
             return;
         }
         let streams = self.streams.iter().filter_map(|(_, stream)| stream.window.stalled_since);
-        let oldest = streams.chain(self.window.stalled_since).min();
+        let oldest = streams.chain(self.window.stalled_since).chain(self.held_up_since).min();
         let length = oldest.map(|since| now.saturating_duration_since(since)).unwrap_or_default();
         if length >= STALL {
             self.tally.evidence.most(HintKind::AppNotReading, 1, length.as_millis() as u64);
