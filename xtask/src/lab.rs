@@ -13,7 +13,8 @@ use anyhow::{Context as _, bail};
 /// When it cannot be built or started.
 pub(crate) fn run(root: &Path, arguments: &[String]) -> anyhow::Result<()> {
     let build = ["build", "--quiet", "--locked", "--release", "--package", "hopline-lab"];
-    let status = Command::new("cargo").current_dir(root).args(build).status().context("cannot start cargo")?;
+    let status =
+        Command::new("cargo").current_dir(root).args(build).status().context("cannot start cargo")?;
     if !status.success() {
         bail!("the lab does not build");
     }
