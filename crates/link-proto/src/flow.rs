@@ -19,6 +19,11 @@ use crate::limits::{Limits, MAX_CREDIT};
 
 /// A session is slow when over so long it took less than a quarter of what its window would have let pass.
 const SLOW_AFTER: Duration = Duration::from_secs(1);
+/// A large window's rate is taken over so long at least: readers that take turns at one processor take a window in one
+/// go, many times faster than on the whole.
+const RATE_OVER: Duration = Duration::from_millis(4);
+/// From here on a window is large; a smaller one may grow at once.
+const LARGE: u64 = 128 << 10;
 /// The same in round trips: a window's worth in eight of them is an eighth of what it allows.
 const SLOW_ROUND_TRIPS: u32 = 8;
 /// Part of the budget that growth leaves to first windows.
@@ -199,7 +204,12 @@ impl RecvCredit {
             return Pace::Same;
         }
         let elapsed = epoch.elapsed(now);
-        if !whole && elapsed < round_trip.saturating_mul(SLOW_ROUND_TRIPS) {
+        let enough = match (whole, self.window >= LARGE) {
+            (true, false) => Duration::ZERO,
+            (true, true) => RATE_OVER,
+            (false, _) => round_trip.saturating_mul(SLOW_ROUND_TRIPS),
+        };
+        if elapsed < enough {
             return Pace::Same;
         }
         self.epoch = Some(Epoch::begin(now, self.consumed));

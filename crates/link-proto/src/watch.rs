@@ -42,6 +42,7 @@ pub(crate) struct Watch {
     owes_presence: Option<Instant>,
     last_measure: Option<Instant>,
     round_trip: Option<Duration>,
+    least_round_trip: Option<Duration>,
     /// After a pause of our own the peer gets until here.
     grace: Option<Instant>,
 }
@@ -60,6 +61,7 @@ impl Watch {
             owes_presence: None,
             last_measure: None,
             round_trip: None,
+            least_round_trip: None,
             grace: None,
         }
     }
@@ -79,6 +81,12 @@ impl Watch {
 
     pub(crate) fn round_trip(&self) -> Option<Duration> {
         self.round_trip
+    }
+
+    /// The path's own round trip, without what queues on it: the least that was measured, which rises by a
+    /// sixty-fourth with each measurement above it, so that a path that became longer is learned in minutes.
+    pub(crate) fn least_round_trip(&self) -> Option<Duration> {
+        self.least_round_trip
     }
 
     pub(crate) fn last_rx(&self) -> Instant {
@@ -109,6 +117,8 @@ impl Watch {
             let sample = now.saturating_duration_since(at);
             // The usual smoothing of round trips (RFC 6298), without its variance.
             self.round_trip = Some(self.round_trip.map_or(sample, |old| (old * 7 + sample) / 8));
+            self.least_round_trip =
+                Some(self.least_round_trip.map_or(sample, |least| sample.min(least + least / 64)));
         }
     }
 
@@ -228,5 +238,31 @@ impl PingAllowance {
         let spent = self.left == 0;
         self.left = self.left.saturating_sub(1);
         spent
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Pings that wait in a queue say how long the queue is. Windows made for that would make it longer.
+    #[test]
+    fn the_least_round_trip_ignores_a_queue_and_learns_a_longer_path() {
+        let mut now = Instant::now();
+        let mut watch = Watch::new(Liveness::default(), true, now);
+        let mut measure = |trip_ms: u64| {
+            now += MEASURE_EVERY;
+            let token = watch.measure(now).expect("a second has passed and none is asked");
+            watch.received_pong(token, now + Duration::from_millis(trip_ms));
+            watch.least_round_trip().expect("one was measured")
+        };
+        assert_eq!(measure(10), Duration::from_millis(10));
+        for _ in 0..10 {
+            assert!(measure(500) < Duration::from_millis(12));
+        }
+        assert_eq!(measure(9), Duration::from_millis(9));
+        // Ten times longer for good: learned within three minutes, and never more than it is.
+        let learned: Vec<_> = (0..180).map(|_| measure(90)).collect();
+        assert_eq!(learned.last(), Some(&Duration::from_millis(90)));
     }
 }

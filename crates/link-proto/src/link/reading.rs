@@ -9,7 +9,9 @@ use crate::frame::Abort;
 use crate::session::{RecvPhase, SessionId};
 
 /// The round trip that windows assume at least: scheduling delays are of this order even where the wire has none.
-const LEAST_ROUND_TRIP: Duration = Duration::from_millis(1);
+/// Four streams beside each other at 300 MB/s get 150 KB each for it; at 1 ms what they had queued in the sockets held
+/// up a fifth by milliseconds.
+const LEAST_ROUND_TRIP: Duration = Duration::from_micros(125);
 
 impl Link {
     /// Takes up to `max` bytes and gives the peer credit for them. The end, once read, is acknowledged.
@@ -71,7 +73,8 @@ impl Link {
     /// Gives the peer credit for `bytes` that were taken. May widen the window of a reader that keeps up, and
     /// narrow that of one that does not.
     pub fn credit(&mut self, now: Instant, id: SessionId, bytes: u64) {
-        let round_trip = self.watch.round_trip().unwrap_or_default().max(LEAST_ROUND_TRIP);
+        // Not the smoothed one: windows that follow the queue that they make themselves grow to the largest.
+        let round_trip = self.watch.least_round_trip().unwrap_or_default().max(LEAST_ROUND_TRIP);
         self.now = now;
         let Some(session) = self.sessions.get_mut(&id.0) else { return };
         let credit = &mut session.recv.credit;
