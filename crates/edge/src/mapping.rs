@@ -178,7 +178,7 @@ impl Mapping {
         }
         match result {
             // An application that resets its own connection has no fault to be told of.
-            Ok(()) | Err(Broken::Local(_) | Broken::Left) => Ok(()),
+            Ok(()) | Err(Broken::Local(_) | Broken::Closed(_) | Broken::Left) => Ok(()),
             Err(Broken::Session(abort)) => Err(self.failed(abort)),
         }
     }
@@ -192,7 +192,7 @@ impl Mapping {
 fn ended_by(flow: &Flow, result: &Result<(), Broken>) -> EndedBy {
     match result {
         Ok(()) if flow.is_connection_first() => EndedBy::Application,
-        Err(Broken::Local(_) | Broken::Left) => EndedBy::Application,
+        Err(Broken::Local(_) | Broken::Closed(_) | Broken::Left) => EndedBy::Application,
         Ok(()) => EndedBy::Server,
         // What the server's side says of itself is no fault of the path.
         Err(Broken::Session(abort))

@@ -39,6 +39,8 @@ pub(crate) enum Broken {
     /// The connection broke: its owner reset it (`peer_reset`), or its host fell silent (`forward_dead`). The session
     /// has been told.
     Local(Abort),
+    /// The connection takes nothing any more, and its owner had ended it before. The session has been told.
+    Closed(Abort),
     /// The connection's owner went away without ending it. The session has been told.
     Left,
 }
@@ -47,7 +49,7 @@ impl Broken {
     /// What the session is told.
     pub(crate) fn abort(&self) -> Abort {
         match self {
-            Self::Session(abort) | Self::Local(abort) => abort.clone(),
+            Self::Session(abort) | Self::Local(abort) | Self::Closed(abort) => abort.clone(),
             Self::Left => Abort::new(Code::PEER_RESET, "the connection was closed by its owner"),
         }
     }
@@ -60,6 +62,10 @@ impl Broken {
         let code = match error.kind() {
             io::ErrorKind::TimedOut | io::ErrorKind::HostUnreachable | io::ErrorKind::NetworkUnreachable => {
                 Code::FORWARD_DEAD
+            }
+            // Linux tells a reset so where an end had come before it, which may still lie unread.
+            io::ErrorKind::BrokenPipe => {
+                return Self::Closed(Abort::new(Code::PEER_RESET, error.to_string()));
             }
             _ => Code::PEER_RESET,
         };
@@ -408,12 +414,15 @@ impl Flow {
                     say_last(connection, &words).await;
                 }
             }
-            Err(broken @ (Broken::Local(_) | Broken::Left)) => {
+            Err(broken @ (Broken::Local(_) | Broken::Closed(_) | Broken::Left)) => {
+                let was_ended = self.inbound.ended;
                 let all_read = last_inbound(&mut self.inbound, local, session).await;
                 // An abort waits for no credit: what still waits for some would be dropped, here or further on. So it
                 // goes out behind that; and behind the acknowledgement of one who closed when it had said everything.
-                // On TCP such a close is not told from a half-close, and does not come by here.
-                let closed = all_read && local.is_unix() && matches!(broken, Broken::Left);
+                // On TCP a close comes by here only when something was written behind it before its end was read.
+                let closed = all_read
+                    && !matches!(broken, Broken::Local(_))
+                    && (!was_ended || (local.is_unix() && matches!(broken, Broken::Left)));
                 if closed {
                     session.end();
                 }
@@ -505,3 +514,6 @@ async fn write(local: &LocalStream, bytes: &[u8], held_up: impl Fn()) -> io::Res
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -135,7 +135,7 @@ impl<'a> Serving<'a> {
         }
         let lost = match result {
             Err(Broken::Session(abort)) => abort.clone(),
-            Err(Broken::Local(_) | Broken::Left) => return None,
+            Err(Broken::Local(_) | Broken::Closed(_) | Broken::Left) => return None,
             // Both ends are out. Whether the far one has arrived shows only now.
             Ok(()) => tokio::select! {
                 biased;
