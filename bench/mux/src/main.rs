@@ -46,10 +46,11 @@ const LOAD_1000_US: Row = row("stalled_1000_loaded_p99", "that p99 in µs", 0);
 const TLS_ROUND: Row = row("tls_round", "bytes per ping round (at most 52)", 0);
 const TLS_AFTER: Row = row("tls_after_last", "in the 20 s after the last byte (156)", 0);
 const TLS_ANY: Row = row("tls_any", "in any 20 s (208)", 0);
+const LINK_HEAP: Row = row("tls_link_bytes", "heap bytes of the link, both ends", 0);
 
 const SPEED: [Row; 6] = [BULK_1, BULK_8, P50, P99, OPENS, IDLE];
 const STALLED: [Row; 7] = [KB_20, QUIET_20, LOAD_20, KB_1000, QUIET_1000, LOAD_1000, LOAD_1000_US];
-const TLS: [Row; 3] = [TLS_ROUND, TLS_AFTER, TLS_ANY];
+const TLS: [Row; 4] = [TLS_ROUND, TLS_AFTER, TLS_ANY, LINK_HEAP];
 
 /// How long each speed is measured.
 const BULK_TIME: Duration = Duration::from_millis(500);
@@ -201,8 +202,9 @@ impl Run {
                 tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build()?;
             let found = runtime.block_on(quiet::quiet(sessions))?;
             self.peers.push(name);
-            for (row, bytes) in TLS.into_iter().zip([found.round, found.after_last, found.any]) {
-                self.report.add(row, name, Cell::Value(bytes as f64));
+            let said = [found.round, found.after_last, found.any].map(|bytes| bytes as f64);
+            for (row, bytes) in TLS.into_iter().zip(said.into_iter().chain([found.held as f64])) {
+                self.report.add(row, name, Cell::Value(bytes));
             }
         }
         Ok(())

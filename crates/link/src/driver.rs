@@ -8,15 +8,13 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use bytes::BytesMut;
 use hopline_link_proto::{LinkEnd, Transmit};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite};
 use tokio::time::{Instant, Sleep, sleep_until};
 
+use crate::inbox::Inbox;
 use crate::shared::{Shared, now};
 
-/// Bytes read at once.
-const READ: usize = 64 << 10;
 /// Bytes taken from the core at once: what a ping may have to wait behind here.
 const BATCH: usize = 64 << 10;
 /// Pieces in one vectored write.
@@ -30,7 +28,7 @@ const GOODBYE: Duration = Duration::from_millis(300);
 pub struct Driver<C> {
     carrier: C,
     shared: Arc<Shared>,
-    inbox: BytesMut,
+    inbox: Inbox,
     out: Transmit,
     timer: Pin<Box<Sleep>>,
     /// Another turn is due, though nothing was read or written.
@@ -65,7 +63,7 @@ impl<C: AsyncRead + AsyncWrite + Unpin> Driver<C> {
         Self {
             carrier,
             shared,
-            inbox: BytesMut::new(),
+            inbox: Inbox::new(),
             out: Transmit::default(),
             timer: Box::pin(sleep_until(Instant::now())),
             again: false,
@@ -80,12 +78,9 @@ impl<C: AsyncRead + AsyncWrite + Unpin> Driver<C> {
 
     /// Reads once. True if something came.
     fn read(&mut self, cx: &mut Context<'_>) -> bool {
-        if self.inbox.capacity() - self.inbox.len() < READ / 4 {
-            self.inbox.reserve(READ);
-        }
-        let result = pin!(self.carrier.read_buf(&mut self.inbox)).poll(cx);
+        let result = pin!(self.carrier.read_buf(self.inbox.with_room())).poll(cx);
         let Poll::Ready(result) = result else { return false };
-        let inbox = &mut self.inbox;
+        let inbox = self.inbox.bytes();
         // What it gives to send goes out in this same turn.
         self.shared.turn(|link| match result {
             Ok(0) => {
@@ -112,6 +107,7 @@ impl<C: AsyncRead + AsyncWrite + Unpin> Driver<C> {
             }
         }
         self.shared.turn(|link| link.handle_timeout(now()));
+        self.inbox.shrink();
         true
     }
 
@@ -175,12 +171,11 @@ impl<C: AsyncRead + AsyncWrite + Unpin> Driver<C> {
             {
                 ending.shut = Pin::new(&mut self.carrier).poll_shutdown(cx).is_ready();
             }
-            self.inbox.clear();
             loop {
-                self.inbox.reserve(READ);
-                match pin!(self.carrier.read_buf(&mut self.inbox)).poll(cx) {
+                self.inbox.bytes().clear();
+                match pin!(self.carrier.read_buf(self.inbox.with_room())).poll(cx) {
                     Poll::Ready(Ok(0) | Err(_)) => return Poll::Ready(over),
-                    Poll::Ready(Ok(_)) => self.inbox.clear(),
+                    Poll::Ready(Ok(_)) => {}
                     Poll::Pending => break,
                 }
             }

@@ -111,6 +111,7 @@ mod driver;
 mod error;
 mod forward;
 mod halves;
+mod inbox;
 #[cfg(test)]
 mod models;
 mod mux;

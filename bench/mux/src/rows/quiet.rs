@@ -13,6 +13,7 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, DuplexStream
 use tokio::time::Instant;
 use tokio_rustls::{TlsAcceptor, TlsConnector};
 
+use crate::heap::Count;
 use crate::tls;
 
 /// How long the link is watched.
@@ -30,6 +31,8 @@ pub struct Quiet {
     pub after_last: u64,
     /// In any 20 s.
     pub any: u64,
+    /// Heap of the link when it has been idle, both ends with their sessions, without TLS.
+    pub held: i64,
 }
 
 type Log = Arc<Mutex<Vec<(Instant, u64)>>>;
@@ -68,6 +71,11 @@ impl AsyncWrite for Counted {
     }
 }
 
+fn logged(log: &Log) -> i64 {
+    let entries = log.lock().unwrap_or_else(PoisonError::into_inner).capacity();
+    (entries * size_of::<(Instant, u64)>()) as i64
+}
+
 /// An idle link with so many sessions, each of which has carried a message there and back. To be run with a paused
 /// clock.
 pub async fn quiet(sessions: usize) -> Result<Quiet> {
@@ -80,6 +88,7 @@ pub async fn quiet(sessions: usize) -> Result<Quiet> {
         TlsConnector::from(client).connect(ServerName::try_from(tls::NAME)?, near),
         TlsAcceptor::from(server).accept(far),
     )?;
+    let count = Count::start();
     let dialer = Mux::spawn(near, Config::new(Side::Dialer, [1; 16], "dialer"))?;
     let listener = Mux::spawn(far, Config::new(Side::Listener, [2; 16], "listener"))?;
     dialer.up().await?;
@@ -97,6 +106,8 @@ pub async fn quiet(sessions: usize) -> Result<Quiet> {
     let last = Instant::now();
     tokio::time::sleep(WATCHED).await;
     ensure!(dialer.info().sessions as usize == sessions, "sessions were lost");
+    // The log itself grows meanwhile.
+    let held = count.bytes() - logged(&log);
     let log = log.lock().unwrap_or_else(PoisonError::into_inner).clone();
     // Whatever followed the last message at once belongs to it.
     let log: Vec<_> = log.into_iter().filter(|(at, _)| *at > last + ROUND).collect();
@@ -105,5 +116,5 @@ pub async fn quiet(sessions: usize) -> Result<Quiet> {
         log.iter().filter(|(at, _)| *at >= from && *at < from + span).map(|(_, n)| n).sum()
     };
     let most = |span| log.iter().map(|(at, _)| within(*at, span)).max().unwrap_or(0);
-    Ok(Quiet { round: most(ROUND), after_last: within(last, SPAN), any: most(SPAN) })
+    Ok(Quiet { round: most(ROUND), after_last: within(last, SPAN), any: most(SPAN), held })
 }
