@@ -4,6 +4,8 @@
 //! read from it, those of the server when they were written to it. So what it knows of the server's direction is what
 //! the application has got, and a last word can follow it.
 
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
@@ -16,8 +18,9 @@ pub(crate) const TICK: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 pub(crate) struct Inspection {
     mapping: Mutex<MappingWatch>,
-    /// Connections that are open now.
-    open: Mutex<Vec<Weak<Inspected>>>,
+    /// Connections that are open now, by number.
+    open: Mutex<BTreeMap<u64, Weak<Inspected>>>,
+    next: AtomicU64,
     on: bool,
 }
 
@@ -25,6 +28,7 @@ pub(crate) struct Inspection {
 #[derive(Debug)]
 pub(crate) struct Inspected {
     inspection: Arc<Inspection>,
+    number: u64,
     watcher: Mutex<Watcher>,
 }
 
@@ -41,6 +45,7 @@ impl Inspection {
         Arc::new(Self {
             mapping: Mutex::new(MappingWatch::new(on, Limits::default(), now())),
             open: Mutex::default(),
+            next: AtomicU64::new(0),
             on,
         })
     }
@@ -60,14 +65,15 @@ impl Inspection {
             return None;
         }
         let watcher = Mutex::new(lock(&self.mapping).connect(now()));
-        let inspected = Arc::new(Inspected { inspection: Arc::clone(self), watcher });
-        lock(&self.open).push(Arc::downgrade(&inspected));
+        let number = self.next.fetch_add(1, Ordering::Relaxed);
+        let inspected = Arc::new(Inspected { inspection: Arc::clone(self), number, watcher });
+        lock(&self.open).insert(number, Arc::downgrade(&inspected));
         Some(inspected)
     }
 
     /// Adds up what was counted since the last time, and tells the watchers the time and the path's round trip.
     pub(crate) fn tick(&self, round_trip: Option<Duration>) {
-        let open: Vec<_> = lock(&self.open).iter().filter_map(Weak::upgrade).collect();
+        let open: Vec<_> = lock(&self.open).values().filter_map(Weak::upgrade).collect();
         let now = now();
         let mut mapping = lock(&self.mapping);
         mapping.set_path_round_trip(round_trip);
@@ -122,8 +128,6 @@ impl Inspected {
 
 impl Drop for Inspected {
     fn drop(&mut self) {
-        // Every connection is closed; one whose task was cancelled, with the edge, is not.
-        let myself: *const Self = self;
-        lock(&self.inspection.open).retain(|open| open.strong_count() > 0 && open.as_ptr() != myself);
+        lock(&self.inspection.open).remove(&self.number);
     }
 }

@@ -64,24 +64,21 @@ impl<'a> Serving<'a> {
             }
         };
         let Some(local) = connection.stream() else { return };
-        let open = self.service.figures.sessions.begin();
+        // A drain waits until the last bytes are delivered, too.
+        let _open = self.service.figures.sessions.begin();
         self.service.figures.opens.accept();
         self.session.answer(Bytes::new());
         let mut young = Instant::now() + YOUNG + LONGER;
         let result = loop {
             match self.turn(local, young).await {
                 Turn::Old => self.grow_old(),
-                Turn::Again(again) => {
-                    self.take(again).await;
-                    young = Instant::now() + YOUNG + LONGER;
-                }
+                Turn::Again(again) => young = self.take(again).await,
                 Turn::Ended(result) => match self.wait_again(&result).await {
-                    Some(again) => self.take(again).await,
+                    Some(again) => young = self.take(again).await,
                     None => break result,
                 },
             }
         };
-        drop(open);
         match &result {
             // An application that leaves is no fault of the service.
             Ok(()) => {}
@@ -152,8 +149,8 @@ impl<'a> Serving<'a> {
         Some(again)
     }
 
-    /// Goes on with the session that takes the place of the one before.
-    async fn take(&mut self, again: Again) {
+    /// Goes on with the session that takes the place of the one before; gives until when that one is young.
+    async fn take(&mut self, again: Again) -> Instant {
         self.session = again.session;
         self.session.answer(Bytes::new());
         self.flow.expect_repeats();
@@ -161,6 +158,7 @@ impl<'a> Serving<'a> {
         if let Ok(false) = self.flow.say_again(&self.session, again.received).await {
             refuse(&self.session);
         }
+        Instant::now() + YOUNG + LONGER
     }
 }
 

@@ -191,8 +191,12 @@ impl Links {
                 () = heard => continue,
                 tls = dial_until_up(&self.uplinks, &self.uplink, backoff) => tls,
             };
-            let next = self.start(tls).await;
-            let Ok(next) = next else { continue };
+            let Ok(next) = self.start(tls).await else {
+                // A relay that takes the connection and no link is not asked in a loop.
+                self.uplink.counts.dial_failed();
+                tokio::time::sleep(backoff.pause(Instant::now(), rand::random())).await;
+                continue;
+            };
             if status.borrow().suspect {
                 return next;
             }
