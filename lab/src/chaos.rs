@@ -59,11 +59,14 @@ pub(crate) fn prove(
         let history = history.with_context(|| language.clone())?;
         let clean = history.sessions.iter().filter(|session| session.client.end == "OK").count();
         crate::say(&format!(
-            "{}: {} sessions, {clean} ended clean, {} met no fault; {} faults; reasons: {}",
+            "{}: {} sessions, {clean} ended clean, {} met no fault; {} bytes received at both ends; {} faults: {}; \
+             reasons: {}",
             language,
             history.sessions.len(),
             crate::history::untouched(&history),
+            bytes(&history),
             history.injected.len(),
+            kinds(&history),
             said(&history),
         ))?;
         let found = crate::history::check(&history);
@@ -82,12 +85,28 @@ pub(crate) fn prove(
 
 /// How often `/status` said what.
 fn said(history: &History) -> String {
+    counted(history.reasons.iter().map(|seen| format!("{}@{}", seen.reason, seen.hop)))
+}
+
+/// How many faults of each kind there were: a kind is the first word of its text.
+fn kinds(history: &History) -> String {
+    let word = |harm: &Harm| harm.to_string().split(' ').next().unwrap_or_default().to_owned();
+    counted(history.injected.iter().map(|injected| word(&injected.step.harm)))
+}
+
+fn counted(words: impl Iterator<Item = String>) -> String {
     let mut counts: BTreeMap<String, usize> = BTreeMap::new();
-    for seen in &history.reasons {
-        *counts.entry(format!("{}@{}", seen.reason, seen.hop)).or_default() += 1;
+    for word in words {
+        *counts.entry(word).or_default() += 1;
     }
     let words: Vec<String> = counts.iter().map(|(word, count)| format!("{word} ×{count}")).collect();
     words.join(", ")
+}
+
+/// What both ends of all sessions received, by their last reports.
+fn bytes(history: &History) -> u64 {
+    let sides = history.sessions.iter().flat_map(|session| [Some(&session.client), session.server.as_ref()]);
+    sides.flatten().filter_map(|side| side.reports.last()).map(|report| report.received).sum()
 }
 
 /// One run of a plan.
