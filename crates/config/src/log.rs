@@ -12,6 +12,8 @@ pub struct LogConfig {
     pub format: LogFormat,
     /// The least important lines that are written.
     pub level: LogLevel,
+    /// Whether each session's end has a line.
+    pub access: bool,
 }
 
 /// The shape of a log line.
@@ -93,5 +95,6 @@ pub(crate) fn parse_log(field: Option<Field<'_>>, report: &mut Report) -> LogCon
     LogConfig {
         format: section.parse("format", report).unwrap_or_default(),
         level: section.parse("level", report).unwrap_or_default(),
+        access: section.bool("access", report).unwrap_or_default(),
     }
 }

@@ -47,7 +47,7 @@ impl Place {
             Self::Service => &["grpc", "tcp", "allow"],
             Self::Target => &["tcp", "forward"],
             Self::Mapping => &["listen", "open_timeout", "inspect", "explain", "mode", "group", "expose"],
-            Self::Log => &["format", "level"],
+            Self::Log => &["format", "level", "access"],
         }
     }
 }

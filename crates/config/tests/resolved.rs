@@ -32,7 +32,7 @@ keepalive: nat,timeout=40s
 open_timeout: 20s
 hold: 0s
 drain: 1m
-log: { format: json, level: debug }
+log: { format: json, level: debug, access: true }
 services:
   ledger: { grpc: { tcp: 50051 }, allow: [web-1, "batch-*"] }
   audit:  { grpc: { tcp: 50051, forward: "audit.internal:50052" } }
@@ -53,7 +53,7 @@ fn a_full_file_resolves() {
     assert_eq!(config.keepalive, "nat,timeout=40s".parse().unwrap());
     assert_eq!((config.open_timeout, config.hold), (Duration::from_secs(20), Duration::ZERO));
     assert_eq!(config.drain, Duration::from_secs(60));
-    assert_eq!(config.log, LogConfig { format: LogFormat::Json, level: LogLevel::Debug });
+    assert_eq!(config.log, LogConfig { format: LogFormat::Json, level: LogLevel::Debug, access: true });
 
     let services: Vec<_> = config
         .services
@@ -131,7 +131,7 @@ fn defaults_are_filled_in() {
     assert_eq!(config.keepalive, Liveness::DEFAULT);
     assert_eq!((config.open_timeout, config.hold), (Duration::from_secs(10), Duration::from_secs(10)));
     assert_eq!(config.drain, Duration::from_secs(10));
-    assert_eq!(config.log, LogConfig { format: LogFormat::Text, level: LogLevel::Info });
+    assert_eq!(config.log, LogConfig { format: LogFormat::Text, level: LogLevel::Info, access: false });
     assert_eq!(config.connect[0].listen, Listen::Unix("/run/user/1000/hopline/ledger.sock".into()));
     assert_eq!(config.connect[0].open_timeout, Duration::from_secs(10));
 }
@@ -156,7 +156,7 @@ log: { level: warn }
         hold: Some(Duration::from_secs(4)),
         drain: Some(Duration::from_secs(5)),
         answer_timeout: Some(Duration::from_secs(3)),
-        log: LogConfig { format: LogFormat::Text, level: LogLevel::Warn },
+        log: LogConfig { format: LogFormat::Text, level: LogLevel::Warn, access: false },
     };
     assert_eq!(parse_relay(text.as_bytes(), &env()).unwrap().config, want);
     for empty in ["", "# nothing\n", "{}", "---\n...\n"] {

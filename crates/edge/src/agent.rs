@@ -4,13 +4,14 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Instant;
 
+use hopline_admin::access::Access;
 use hopline_config::{Protocol, ServiceConfig};
 use hopline_link::{Abort, Code, Session};
 use hopline_route_proto::{self as route_proto, RoutingHeader, ServiceAd, ServiceState};
 
 use tokio::sync::watch;
 
-use crate::fault::Figures;
+use crate::fault::{Figures, log_end};
 use crate::kept::Memory;
 use crate::recall::{Again, Found, Recall};
 use crate::serving::{Serving, refuse};
@@ -112,9 +113,14 @@ impl Agent {
             Ok(header) => header,
             Err(error) => return session.abort(Code::PROTOCOL, error.to_string()),
         };
-        let service = header.service().and_then(|name| self.find(name.as_str()));
-        let Some(service) = service else {
-            return session.abort(Code::NOT_FOUND, "this agent does not publish that name");
+        let Some((name, id)) = header.service().cloned().zip(header.session_id()) else { return };
+        let (name, peer) = (name.as_str(), header.source.as_ref().map(|source| source.as_str()));
+        let refuse_with = |abort: Abort| {
+            log_end(&Access { service: Some(name), peer, ..Access::default() }, id, Some(&abort));
+            session.abort_with(abort);
+        };
+        let Some(service) = self.find(name) else {
+            return refuse_with(Abort::new(Code::NOT_FOUND, "this agent does not publish that name"));
         };
         let allowed = service.config.allow.as_ref().is_none_or(|globs| {
             header
@@ -123,13 +129,12 @@ impl Agent {
                 .is_some_and(|source| globs.iter().any(|glob| glob.matches(source.as_str())))
         });
         if !allowed {
-            let source = header.source.as_ref().map_or("?", |source| source.as_str());
+            let source = peer.unwrap_or("?");
             let abort = Abort::new(Code::UNAUTHORIZED, format!("{source} is not in the agent's allow: list"));
             service.figures.opens.refuse(&abort.code.name());
             service.figures.fault.note(&abort);
-            return session.abort_with(abort);
+            return refuse_with(abort);
         }
-        let Some(id) = header.session_id() else { return };
         let key = (header.source.clone(), id);
         let now = Instant::now();
         let session = match header.again {
@@ -141,7 +146,7 @@ impl Agent {
             },
         };
         match self.recall.begin(key, now) {
-            Some(place) => Serving::new(&service, session, place, &self.memory).run().await,
+            Some(place) => Serving::new(&service, session, place, &self.memory).run(id, peer).await,
             None => session.abort(Code::PROTOCOL, "a session of this id was opened before"),
         }
     }

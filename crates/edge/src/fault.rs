@@ -4,10 +4,18 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
+use hopline_admin::access::Access;
 use hopline_admin::counts::{AbortCounter, ByteCounter, OpenCounter};
 use hopline_admin::status::{Counts, LastError, SessionCounts};
 use hopline_link::Abort;
+use hopline_route_proto::SessionId;
 use tokio::sync::watch;
+
+/// Writes the access line of a session that ended so.
+pub(crate) fn log_end(line: &Access<'_>, session: SessionId, end: Option<&Abort>) {
+    let fault = end.map(|abort| (abort.code.name(), u64::from(abort.hops)));
+    line.log(&session, fault.as_ref().map(|(reason, hop)| (reason.as_ref(), *hop)));
+}
 
 /// The last fault of something, and how often there was each.
 #[derive(Debug, Default)]

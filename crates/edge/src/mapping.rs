@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use hopline_admin::access::Access;
 use hopline_config::MappingConfig;
 use hopline_h2_watch::{Cause, EndedBy};
 use hopline_link::{Abort, Code};
@@ -10,7 +11,7 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::MissedTickBehavior;
 
-use crate::fault::Figures;
+use crate::fault::{Figures, log_end};
 use crate::inspect::{Inspection, TICK};
 use crate::local::{BindError, ListenSpec, ListenerHealth, LocalListener, LocalStream};
 use crate::opening::{Carried, Opening};
@@ -141,7 +142,8 @@ impl Mapping {
     /// One application's connection, from its accept to its end.
     pub(crate) async fn carry(&self, stream: LocalStream, uplinks: &Arc<Uplinks>) -> Result<(), Abort> {
         let _open = self.figures.sessions.begin();
-        let deadline = Instant::now() + self.config.open_timeout;
+        let began = Instant::now();
+        let deadline = began + self.config.open_timeout;
         let connection = Connection::new(stream);
         let Some(local) = connection.stream() else { return Ok(()) };
         let inspected = self.inspection.connect();
@@ -151,7 +153,7 @@ impl Mapping {
             Ok(opening) => opening.carry().await,
             Err(abort) => return Err(self.failed(abort)),
         };
-        let Carried { flow, session, result, relay, agent } = carried;
+        let Carried { mut flow, session, result, id, relay, agent } = carried;
         let ended_by = ended_by(&flow, &result);
         let last_words = |abort: &Abort| {
             let inspected = inspected.as_ref().filter(|_| self.config.explain)?;
@@ -176,6 +178,17 @@ impl Mapping {
         if let Some(inspected) = inspected {
             inspected.close(ended_by);
         }
+        let broken = result.as_ref().err().map(Broken::abort);
+        let line = Access {
+            mapping: Some(service),
+            peer: agent.as_deref(),
+            relay: relay.as_deref(),
+            duration: began.elapsed(),
+            forth: flow.sent(),
+            back: flow.received(),
+            ..Access::default()
+        };
+        log_end(&line, id, broken.as_ref());
         match result {
             // An application that resets its own connection has no fault to be told of.
             Ok(()) | Err(Broken::Local(_) | Broken::Closed(_) | Broken::Left) => Ok(()),

@@ -43,6 +43,8 @@ pub(crate) struct Carried {
     /// The last session; `None` if none was answered.
     pub(crate) session: Option<Session>,
     pub(crate) result: Result<(), Broken>,
+    /// The id that the last open had.
+    pub(crate) id: SessionId,
     /// The relay that it went to.
     pub(crate) relay: Option<String>,
     /// The agent's machine, where the sidecar chose the agent.
@@ -101,7 +103,7 @@ impl<'a> Opening<'a> {
         let result = self.carry_on(&mut session).await;
         let agent = self.agent.as_ref().map(|agent| agent.machine().to_owned());
         let relay = self.relay.map(|relay| relay.name());
-        Carried { flow: self.flow, session, result, relay, agent }
+        Carried { flow: self.flow, session, result, id: self.id, relay, agent }
     }
 
     async fn carry_on(&mut self, place: &mut Option<Session>) -> Result<(), Broken> {

@@ -109,6 +109,8 @@ pub(crate) struct Inbound {
     ended: bool,
     /// Everything that was read so far, while it may have to be said again.
     kept: Option<Kept>,
+    /// Bytes that the connection gave.
+    sent: u64,
     count: Arc<ByteCounter>,
     inspected: Option<Arc<Inspected>>,
 }
@@ -180,6 +182,7 @@ impl Inbound {
                 Ok(n) => {
                     let bytes = self.buffer.split().freeze();
                     self.resize(n);
+                    self.sent += n as u64;
                     self.count.send(n);
                     if let Some(inspected) = &self.inspected {
                         inspected.handle_from_application(&bytes);
@@ -285,6 +288,7 @@ impl Flow {
             read: READ_LEAST,
             ended: false,
             kept: Some(Kept::new(memory)),
+            sent: 0,
             count: Arc::clone(count),
             inspected: inspected.clone(),
         };
@@ -307,6 +311,11 @@ impl Flow {
     /// From here on no other session can take the place of the one that is used.
     pub(crate) fn forget(&mut self) {
         self.inbound.kept = None;
+    }
+
+    /// Bytes that came from the connection so far.
+    pub(crate) fn sent(&self) -> u64 {
+        self.inbound.sent
     }
 
     /// Bytes that came from the session so far.
@@ -392,7 +401,7 @@ impl Flow {
     /// `last_words` are asked for when a fault has cut the connection, once everything of the far side that can be
     /// delivered was; if there are some, the connection ends behind them.
     pub(crate) async fn close(
-        mut self,
+        &mut self,
         connection: Connection,
         session: &Session,
         result: &Result<(), Broken>,

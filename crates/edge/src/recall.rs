@@ -147,19 +147,16 @@ impl Place {
     /// Nothing of the session has reached a server: one that comes again is served as a new one.
     ///
     /// # Errors
-    /// One that came again meanwhile, with the place that it takes.
-    pub(crate) fn forget(mut self) -> Result<(), (Self, Again)> {
-        {
-            // With the lock held nobody sends.
-            let mut table = self.recall.lock();
-            let Ok(again) = self.again.try_recv() else {
-                table.entries.remove(&self.key);
-                self.is_forgotten = true;
-                return Ok(());
-            };
-            drop(table);
-            Err((self, again))
-        }
+    /// One that came again meanwhile, and takes the place.
+    pub(crate) fn forget(&mut self) -> Result<(), Again> {
+        // With the lock held nobody sends.
+        let mut table = self.recall.lock();
+        let Ok(again) = self.again.try_recv() else {
+            table.entries.remove(&self.key);
+            self.is_forgotten = true;
+            return Ok(());
+        };
+        Err(again)
     }
 }
 
@@ -230,11 +227,12 @@ mod tests {
     #[tokio::test]
     async fn one_that_reached_no_server_is_as_new() {
         let (source, recall, now) = (Source::new().await, Recall::default(), Instant::now());
-        let place = recall.begin(key(1), now).unwrap();
+        let mut place = recall.begin(key(1), now).unwrap();
         assert!(matches!(recall.again(&key(1), source.again(0), now), Found::Taken));
-        let (place, again) = place.forget().expect_err("it has come again");
+        let again = place.forget().expect_err("it has come again");
         assert_eq!(again.received, 0);
         assert!(place.forget().is_ok());
+        drop(place);
         assert!(matches!(recall.again(&key(1), source.again(0), now), Found::New(_)));
         let second = recall.begin(key(1), now).unwrap();
         drop(second);

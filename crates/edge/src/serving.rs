@@ -4,11 +4,14 @@
 use std::time::Duration;
 
 use bytes::Bytes;
+use hopline_admin::access::Access;
 use hopline_config::Protocol;
 use hopline_link::{Abort, Code, Session};
+use hopline_route_proto::SessionId;
 use tokio::time::{Instant, sleep_until, timeout};
 
 use crate::agent::Service;
+use crate::fault::log_end;
 use crate::forward::dial::{DialError, DialOptions, GRPC_USER_TIMEOUT, dial};
 use crate::kept::{Memory, YOUNG};
 use crate::local::LocalStream;
@@ -42,16 +45,32 @@ impl<'a> Serving<'a> {
         Self { service, session, place, flow: Flow::new(memory, &service.figures.bytes, None) }
     }
 
-    pub(crate) async fn run(mut self) {
+    /// Serves it to its end; `id` and `peer`, the machine that dialled, are for the line that its end may have.
+    pub(crate) async fn run(mut self, id: SessionId, peer: Option<&str>) {
+        let began = Instant::now();
+        let end = self.serve().await;
+        let line = Access {
+            service: Some(self.service.config.name.as_str()),
+            peer,
+            duration: began.elapsed(),
+            forth: self.flow.received(),
+            back: self.flow.sent(),
+            ..Access::default()
+        };
+        log_end(&line, id, end.as_ref());
+    }
+
+    /// How it ended, if not clean.
+    async fn serve(&mut self) -> Option<Abort> {
         let dialled = loop {
             if let Some(dialled) = self.dial().await {
                 break dialled;
             }
             // Who asked has given up, and the server has not seen anything of it.
             match self.place.forget() {
-                Ok(()) => return,
+                Ok(()) => return Some(self.session.aborted().await),
                 // In this moment it has asked again.
-                Err((place, again)) => (self.place, self.session) = (place, again.session),
+                Err(again) => self.session = again.session,
             }
         };
         let connection = match dialled {
@@ -60,10 +79,11 @@ impl<'a> Serving<'a> {
                 let abort = Abort::new(Code::DIAL_FAILED, error.to_string());
                 self.service.figures.opens.refuse(&abort.code.name());
                 self.service.figures.fault.note(&abort);
-                return self.session.abort_with(abort);
+                self.session.abort_with(abort.clone());
+                return Some(abort);
             }
         };
-        let Some(local) = connection.stream() else { return };
+        let local = connection.stream()?;
         // A drain waits until the last bytes are delivered, too.
         let _open = self.service.figures.sessions.begin();
         self.service.figures.opens.accept();
@@ -86,6 +106,7 @@ impl<'a> Serving<'a> {
             Err(broken) => self.service.figures.fault.note(&broken.abort()),
         }
         self.flow.close(connection, &self.session, &result, |_| None).await;
+        result.err().map(|broken| broken.abort())
     }
 
     /// Dials for as long as somebody wants the connection; `None` if nobody does any more.

@@ -4,8 +4,9 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Instant;
 
-use hopline_link::{Code, OpenError, Session, SpliceEnd, Spliced, splice};
-use hopline_route_proto::RoutingHeader;
+use hopline_admin::access::{self, Access};
+use hopline_link::{Abort, Code, OpenError, Session, SpliceEnd, SpliceOutcome, Spliced, splice};
+use hopline_route_proto::{Name, RoutingHeader};
 use tokio::sync::oneshot;
 
 use crate::core::{HoldId, LinkId, Route};
@@ -14,10 +15,20 @@ use crate::hub::Hub;
 /// How often an open may meet a link that has just ended before it is refused.
 const ATTEMPTS: usize = 8;
 
+/// An open, for the line that its end may have.
+struct Asked {
+    from: LinkId,
+    header: RoutingHeader,
+    began: Instant,
+    /// The machine that asked, and the one that it was sent on to; not known where no access lines are written.
+    peer: Option<Name>,
+    agent: Option<Name>,
+}
+
 /// Where an open stands after the router was asked.
 enum Routed {
     Spliced(LinkId, Spliced),
-    Refused,
+    Refused(Abort),
     Held(Session, HoldId, oneshot::Receiver<()>),
 }
 
@@ -28,8 +39,11 @@ pub(crate) fn route(
     session: Session,
     header: RoutingHeader,
 ) -> Option<impl Future<Output = ()> + Send + use<>> {
-    let routed = decide(hub, from, session, &header, None);
-    if matches!(routed, Routed::Refused) {
+    let peer = machine(hub, from);
+    let mut asked = Asked { from, header, began: Instant::now(), peer, agent: None };
+    let routed = decide(hub, &asked, session, None);
+    if let Routed::Refused(abort) = &routed {
+        asked.log_end((0, 0), Some(abort));
         return None;
     }
     let hub = Arc::clone(hub);
@@ -37,16 +51,20 @@ pub(crate) fn route(
         let mut routed = routed;
         loop {
             match routed {
-                Routed::Refused => return,
-                Routed::Spliced(to, spliced) => return finish(&hub, to, spliced).await,
+                Routed::Refused(abort) => return asked.log_end((0, 0), Some(&abort)),
+                Routed::Spliced(to, spliced) => {
+                    asked.agent = machine(&hub, to);
+                    return finish(&hub, &asked, to, spliced).await;
+                }
                 Routed::Held(session, id, wake) => {
                     tokio::select! {
-                        _ = wake => routed = decide(&hub, from, session, &header, Some(id)),
-                        _ = session.aborted() => {
-                            return hub.with(|state| {
+                        _ = wake => routed = decide(&hub, &asked, session, Some(id)),
+                        abort = session.aborted() => {
+                            hub.with(|state| {
                                 state.held.remove(&id);
                                 state.router.hold_ended(id);
                             });
+                            return asked.log_end((0, 0), Some(&abort));
                         }
                     }
                 }
@@ -55,13 +73,40 @@ pub(crate) fn route(
     })
 }
 
-fn decide(
-    hub: &Hub,
-    from: LinkId,
-    session: Session,
-    header: &RoutingHeader,
-    mut held: Option<HoldId>,
-) -> Routed {
+impl Asked {
+    /// Writes the access line.
+    fn log_end(&self, (forth, back): (u64, u64), end: Option<&Abort>) {
+        let Some((service, id)) = self.header.service().zip(self.header.session_id()) else { return };
+        let line = Access {
+            service: Some(service.as_str()),
+            peer: self.peer.as_ref().map(Name::as_str),
+            agent: self.agent.as_ref().map(Name::as_str),
+            duration: self.began.elapsed(),
+            forth,
+            back,
+            ..Access::default()
+        };
+        let fault = end.map(|abort| (abort.code.name(), u64::from(abort.hops)));
+        line.log(&id, fault.as_ref().map(|(reason, hop)| (reason.as_ref(), *hop)));
+    }
+}
+
+/// The machine of a link, if access lines are written. A link that is over has taken its name along, so it is asked for
+/// before that.
+fn machine(hub: &Hub, link: LinkId) -> Option<Name> {
+    let wanted = tracing::enabled!(target: access::TARGET, tracing::Level::INFO);
+    wanted.then(|| hub.peek(|state| Some(state.links.get(&link)?.machine.clone())))?
+}
+
+/// Refuses an open.
+fn refuse(session: &Session, code: Code, message: impl Into<String>) -> Routed {
+    let abort = Abort::new(code, message);
+    session.abort_with(abort.clone());
+    Routed::Refused(abort)
+}
+
+fn decide(hub: &Hub, asked: &Asked, session: Session, mut held: Option<HoldId>) -> Routed {
+    let (from, header) = (asked.from, &asked.header);
     for _ in 0..ATTEMPTS {
         let now = Instant::now();
         if hub.is_draining() {
@@ -71,8 +116,7 @@ fn decide(
                     state.router.hold_ended(id);
                 }
             });
-            session.abort(Code::DRAINING, "the relay is on its way out");
-            return Routed::Refused;
+            return refuse(&session, Code::DRAINING, "the relay is on its way out");
         }
         let decided = hub.with(|state| {
             let route = match held.take() {
@@ -97,10 +141,7 @@ fn decide(
         });
         let (to, header, mux) = match decided {
             Ok(forward) => forward,
-            Err(Ok((code, message))) => {
-                session.abort(code, message);
-                return Routed::Refused;
-            }
+            Err(Ok((code, message))) => return refuse(&session, code, message),
             Err(Err((id, wake))) => return Routed::Held(session, id, wake),
         };
         let opened =
@@ -132,21 +173,19 @@ fn decide(
                     state.router.session_ended(to);
                     state.opens.refuse(code);
                 });
-                session.abort(code, message);
-                return Routed::Refused;
+                return refuse(&session, code, message);
             }
         }
     }
-    session.abort(Code::OFFLINE, "its agents come and go too quickly");
     hub.with(|state| state.opens.refuse(Code::OFFLINE));
-    Routed::Refused
+    refuse(&session, Code::OFFLINE, "its agents come and go too quickly")
 }
 
 /// Waits for a session's end, within the answer timeout for its answer, and counts it.
-async fn finish(hub: &Hub, to: LinkId, mut spliced: Spliced) {
+async fn finish(hub: &Hub, asked: &Asked, to: LinkId, mut spliced: Spliced) {
     if let Some(limit) = hub.answer_timeout {
         tokio::select! {
-            outcome = &mut spliced => return count(hub, to, &outcome.end, false),
+            outcome = &mut spliced => return count(hub, asked, to, &outcome, false),
             () = tokio::time::sleep(limit) => {}
         }
         if !spliced.is_answered() {
@@ -155,10 +194,16 @@ async fn finish(hub: &Hub, to: LinkId, mut spliced: Spliced) {
     }
     let answered = spliced.is_answered();
     let outcome = (&mut spliced).await;
-    count(hub, to, &outcome.end, answered || spliced.is_answered());
+    count(hub, asked, to, &outcome, answered || spliced.is_answered());
 }
 
-fn count(hub: &Hub, to: LinkId, end: &SpliceEnd, answered: bool) {
+fn count(hub: &Hub, asked: &Asked, to: LinkId, outcome: &SpliceOutcome, answered: bool) {
+    let end = &outcome.end;
+    let fault = match end {
+        SpliceEnd::Aborted(abort) => Some(abort),
+        SpliceEnd::Clean => None,
+    };
+    asked.log_end((outcome.forth, outcome.back), fault);
     hub.counted.session_ended(end);
     hub.with(|state| {
         state.router.session_ended(to);

@@ -4,6 +4,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a helper of a test fails as the test itself does")]
 
+mod access;
 mod cli;
 mod counts;
 mod ends;

@@ -55,6 +55,8 @@ pub(crate) struct WorldOptions {
     pub(crate) dial: &'static [&'static str],
     /// Further lines at the top of the sidecar's file.
     pub(crate) sidecar_keys: &'static str,
+    /// Further lines at the top of the agent's file.
+    pub(crate) agent_keys: &'static str,
     /// The relay's config file.
     pub(crate) relay_file: &'static str,
     /// The address on which the relay listens: of its own for a relay that has to come back to its port.
@@ -73,6 +75,7 @@ impl Default for WorldOptions {
             mapping_keys: "",
             dial: &["*"],
             sidecar_keys: "",
+            agent_keys: "",
             relay_file: "",
             relay_host: "127.0.0.1",
         }
@@ -407,7 +410,7 @@ fn head(options: &WorldOptions, folder: &Path, name: &str) -> String {
 
 fn agent_file(options: &WorldOptions, folder: &Path, ports: &[u16]) -> String {
     let mut text = head(options, folder, "agent");
-    write!(text, "services:\n{}", options.services).unwrap();
+    write!(text, "{}services:\n{}", options.agent_keys, options.services).unwrap();
     for (number, port) in ports.iter().enumerate() {
         for kind in Kind::BOTH {
             writeln!(text, "  {}: {{ tcp: {{ tcp: {port} }} }}", name(kind, number)).unwrap();
