@@ -10,9 +10,47 @@
 //! | `{"op": "rst", "conn": N}` | closes with a reset |
 //! | `{"op": "close", "conn": N}` | closes |
 //! | `{"op": "pace", "conn": N, "bytes_per_s": B}` | reads no faster; 0 stops reading, none reads freely |
+//! | `{"op": "serve", "name": S, "address": A, "script": [...]}` | accepts; each connection does the script |
+//! | `{"op": "run", "name": S, "address": A, "script": [...], "count": N, "parallel": P, "per_s": R}` | opens so many connections (1), so many at once (all), so many a second (no limit), and does the script on each |
+//! | `{"op": "counts", "name": S, "call": C}` | says what became of these connections so far |
+//! | `{"op": "flag", "name": S}` | lets scripts go on that wait for it |
+//! | `{"op": "stop", "name": S}` | that listener refuses from now on |
+//!
+//! An address is `HOST:PORT`, or `unix:PATH` for `serve` and `run`. `"patience_ms"` of these two is how long a read or
+//! write may wait (120 s).
 //!
 //! Events: `listening`, `open`, `first` (the first byte came), `sent` (with `error` if it failed), and `end` with `how`
-//! (`fin`, `reset`, or the error) and the received count and hash.
+//! (`fin`, `reset`, or the error) and the received count and hash. Of scripts: `said`, `ran` when all of a `run` have
+//! ended, `counts`. The last two hold what became of the connections ([`tally`]): `ok`, `faults` by step and error, `ends`,
+//! bytes, times, and the `marks` of the last one: each step that was done, with its time.
+//!
+//! The steps of a script. Bytes are those of a seeded stream for each direction, and what is read is held against it.
+//!
+//! | step | what it does |
+//! |---|---|
+//! | `{"send": {"bytes": B, "per_s": R}}` | writes the next bytes |
+//! | `{"text": T}` | writes a text |
+//! | `{"recv": {"bytes": B, "per_s": R}}` | reads so many bytes; an end is a fault |
+//! | `"recv_fin"` | reads to the end; any end but a FIN is a fault |
+//! | `{"recv_end": {"per_s": R}}` | reads to the end; the outcome says how it ended |
+//! | `{"recv_text": T}` | reads until this has come |
+//! | `"echo"` | sends back what comes, until a FIN |
+//! | `{"ping_pong": {"bytes": B, "times": N, "for_ms": M, "pause_ms": M}}` | for an `echo` at the other side; times each round |
+//! | `{"wait": MS}`, `{"wait_between": [MS, MS]}` | does nothing |
+//! | `{"until": S}` | waits for a flag |
+//! | `{"say": S}` | prints an event `said` with `call` S |
+//! | `"fin"`, `"rst"`, `"close"`, `"shut_rd"` | ends the sending side; resets; ends both; ends the reading side |
+//! | `{"also": [...]}` | does these steps at the same time |
+//! | `{"repeat": {"times": N, "ops": [...]}}` | does them so often |
+//! | `{"proxy": {"to": A, "idle_ms": M}}` | carries bytes to that address; cuts when nothing came for so long |
+//!
+//! A connection is closed at its script's end: by a reset where unread bytes are left, as the kernel does.
+
+mod many;
+mod proxy;
+mod script;
+mod stream;
+mod tally;
 
 use std::io::{BufRead as _, Read as _, Write as _};
 use std::net::{Shutdown, TcpListener, TcpStream};
@@ -46,19 +84,21 @@ type Connections = Arc<Mutex<Vec<Connection>>>;
 /// When a line is no command, or a connection cannot be made.
 pub(crate) fn run() -> anyhow::Result<()> {
     let all = Connections::default();
+    let scripted = many::Scripted::start()?;
     emit(json!({"event": "ready"}));
     for line in std::io::stdin().lock().lines() {
         let line = line?;
         let command: Value = serde_json::from_str(&line).with_context(|| format!("command {line:?}"))?;
-        obey(&all, &command).with_context(|| line.clone())?;
+        obey(&all, &scripted, &command).with_context(|| line.clone())?;
     }
     Ok(())
 }
 
-fn obey(all: &Connections, command: &Value) -> anyhow::Result<()> {
+fn obey(all: &Connections, scripted: &many::Scripted, command: &Value) -> anyhow::Result<()> {
     let op = command["op"].as_str().context("no op")?;
     let address = || command["address"].as_str().context("no address");
     match op {
+        "serve" | "run" | "counts" | "flag" | "stop" => scripted.obey(op, command)?,
         "listen" => {
             let listener = TcpListener::bind(address()?)?;
             emit(json!({"event": "listening", "address": listener.local_addr()?.to_string()}));
@@ -114,8 +154,8 @@ fn on_one(op: &str, number: u64, connection: &Connection, command: &Value) -> an
         "fin" => drop(stream.shutdown(Shutdown::Write)),
         "close" => drop(stream.shutdown(Shutdown::Both)),
         "rst" => {
-            rustix::net::sockopt::set_socket_linger(&**stream, Some(Duration::ZERO))?;
-            drop(stream.shutdown(Shutdown::Both));
+            // Not a close with a linger time of 0: its reader still holds the socket.
+            rustix::net::connect_unspec(&**stream)?;
         }
         "pace" => pace.store(command["bytes_per_s"].as_i64().unwrap_or(FREE), Ordering::Relaxed),
         _ => anyhow::bail!("no such op: {op:?}"),

@@ -7,11 +7,13 @@ mod capture;
 mod cgroup;
 mod chaos;
 mod fault;
+mod field;
 mod history;
 mod hosts;
 mod janitor;
 mod leftovers;
 mod machine;
+mod measure;
 mod needs;
 mod plan;
 mod process;
@@ -82,8 +84,8 @@ struct Arguments {
     /// Adds the results to this file, made if it is missing.
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
-    /// Adds the results to lab/report/results.json, and writes docs/lab-report.md anew. With nothing to run it only
-    /// writes the page.
+    /// Adds the results to lab/report, and writes docs/lab-report.md and docs/field-reports.md anew. With nothing to run
+    /// it only writes the pages.
     #[arg(long)]
     report: bool,
     /// The `hopline` binary to run; without it cargo builds one.
@@ -120,7 +122,7 @@ fn lab() -> anyhow::Result<()> {
     let root = root();
     let stored = root.join("lab/report/results.json");
     if arguments.report && arguments.only.is_empty() && !arguments.smoke && !arguments.all {
-        return report::write(&root, &scenario::all(), &Results::read(&stored)?);
+        return write_pages(&root, &Results::read(&stored)?);
     }
     let plan = planned(&arguments)?;
     let scenarios = if plan.is_some() { Vec::new() } else { chosen(&arguments)? };
@@ -157,18 +159,45 @@ fn lab() -> anyhow::Result<()> {
     let runs = runner::run(&work);
     machine.load = format!("{} to {}", machine.load, machine::load());
     let judged = judge(&scenarios, &runs);
-    for file in arguments.json.iter().chain(arguments.report.then_some(&stored)) {
-        let mut results = match file.exists() {
-            true => Results::read(file)?,
-            false => Results { machine: machine.clone(), runs: Vec::new() },
-        };
-        results.merge(Results { machine: machine.clone(), runs: runs.clone() });
-        results.write(file)?;
-        if *file == stored {
-            report::write(&root, &scenario::all(), &results)?;
-        }
+    let measured = Results { machine, runs };
+    if let Some(file) = &arguments.json {
+        add(file, measured.clone())?;
+    }
+    if arguments.report {
+        report(&root, &stored, measured)?;
     }
     judged
+}
+
+/// Adds runs to a file of results, which is made if it is missing.
+fn add(file: &Path, newer: Results) -> anyhow::Result<Results> {
+    let mut results = if file.exists() {
+        Results::read(file)?
+    } else {
+        Results { machine: newer.machine.clone(), runs: Vec::new() }
+    };
+    results.merge(newer);
+    results.write(file)?;
+    Ok(results)
+}
+
+/// Adds runs to the stored results, those of field reports to theirs, and writes both pages.
+fn report(root: &Path, stored: &Path, measured: Results) -> anyhow::Result<()> {
+    let all = scenario::all();
+    field::store(root, &measured)?;
+    let is_field =
+        |run: &Run| all.iter().any(|scenario| scenario.name == run.scenario && scenario.is_field_report());
+    let rest = Results {
+        runs: measured.runs.into_iter().filter(|run| !is_field(run)).collect(),
+        machine: measured.machine,
+    };
+    let promises = if rest.runs.is_empty() { Results::read(stored)? } else { add(stored, rest)? };
+    write_pages(root, &promises)
+}
+
+fn write_pages(root: &Path, promises: &Results) -> anyhow::Result<()> {
+    report::write(root, &scenario::all(), promises)?;
+    field::write(root, &scenario::all(), promises)
 }
 
 /// Prints what was promised and measured.

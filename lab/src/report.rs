@@ -71,6 +71,9 @@ impl Results {
 pub(crate) fn write(root: &Path, scenarios: &[Scenario], results: &Results) -> anyhow::Result<()> {
     let plots = root.join("lab/report");
     fs::create_dir_all(&plots)?;
+    let scenarios: Vec<Scenario> =
+        scenarios.iter().filter(|scenario| !scenario.is_field_report()).copied().collect();
+    let scenarios = &scenarios[..];
     let cells = cells(scenarios, &results.runs);
     let mut page = head(&results.machine, &cells, &results.runs);
     for scenario in scenarios {
@@ -148,7 +151,12 @@ fn or_not(text: &str) -> &str {
     if text.is_empty() { "not recorded" } else { text }
 }
 
-fn section(page: &mut String, scenario: &Scenario, cells: &[&Cell<'_>]) -> anyhow::Result<()> {
+/// A scenario's part of a page: what it does, and a table of its figures.
+///
+/// # Errors
+///
+/// None in practice: it writes to a string.
+pub(crate) fn section(page: &mut String, scenario: &Scenario, cells: &[&Cell<'_>]) -> anyhow::Result<()> {
     let open = scenario.open.map(|why| format!(" **Open:** {why}.")).unwrap_or_default();
     writeln!(page, "\n## {}\n\n{}: {}{open}\n", scenario.name, scenario.promise, scenario.what)?;
     let measured = |figure: &&Figure| cells.iter().any(|cell| cell.figure.id == figure.id);

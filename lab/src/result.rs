@@ -106,6 +106,21 @@ impl Bound {
         }
     }
 
+    /// The bound without what it allows for the direct run: for that run itself.
+    pub(crate) fn alone(self) -> Self {
+        match self {
+            Self::AtMostOrDirectPlus(most, _) => Self::AtMost(most),
+            Self::AtLeastOrDirectLess(least, _) => Self::AtLeast(least),
+            Self::LikeDirect(_) | Self::None => Self::None,
+            Self::AtMost(_)
+            | Self::AtLeast(_)
+            | Self::Within(..)
+            | Self::Word(_)
+            | Self::BrokenStatus
+            | Self::DeadlineStatus => self,
+        }
+    }
+
     /// Whether a value is as promised; none when there is nothing to judge by.
     pub(crate) fn holds(self, value: &Value, reference: &Reference<'_>) -> Option<bool> {
         let number = |value: &Value| match value {

@@ -67,6 +67,12 @@ pub(crate) struct Options {
     pub(crate) small_disks: bool,
     /// Whether the chain's processes have a clock that can be moved.
     pub(crate) faked_clock: bool,
+    /// Lines behind the agent's file: keys of its own, then, indented, further services.
+    pub(crate) agent_lines: &'static str,
+    /// The same for the sidecar and its mappings. `FOLDER` becomes the world's folder.
+    pub(crate) sidecar_lines: &'static str,
+    /// The relay's config file; none when empty.
+    pub(crate) relay_lines: &'static str,
 }
 
 impl Options {
@@ -81,6 +87,9 @@ impl Options {
             behind_nat: None,
             small_disks: false,
             faked_clock: false,
+            agent_lines: "",
+            sidecar_lines: "",
+            relay_lines: "",
         }
     }
 }
@@ -163,7 +172,13 @@ impl World {
         let state = self.path("relay");
         let admin = format!("unix:{}", self.status_socket("relay").display());
         let listen = format!("{}:7443", self.net.address("relay"));
-        let words = ["relay", "--name", "relay", "--listen", &listen, "--state", &state, "--admin", &admin];
+        let mut words =
+            vec!["relay", "--name", "relay", "--listen", &listen, "--state", &state, "--admin", &admin];
+        let file = self.path("relay.yaml");
+        if !self.options.relay_lines.is_empty() {
+            fs::write(&file, self.options.relay_lines)?;
+            words.extend(["-c", &file]);
+        }
         self.start("relay", "relay", &words)?;
         let socket = self.status_socket("relay");
         shell::until("the relay", PATIENCE, || status::ready(&socket).then_some(()))
@@ -232,17 +247,24 @@ impl World {
         };
         let agent = format!(
             "status: \"unix:{}\"\nkeepalive: {}\nservices:\n  lab: {{ grpc: {{ tcp: {SERVER_PORT}{forward} }} }}\n  \
-             raw: {{ tcp: {{ tcp: {RAW_PORT} }} }}\n",
+             raw: {{ tcp: {{ tcp: {RAW_PORT}{} }} }}\n{}",
             self.status_socket("agent").display(),
             self.options.agent_keepalive,
+            match self.options.server {
+                "db" => String::new(),
+                host => format!(", forward: \"{}:{RAW_PORT}\"", self.net.address(host)),
+            },
+            self.options.agent_lines,
         );
         let sidecar = format!(
             "status: \"unix:{}\"\nkeepalive: {}\nconnect:\n  lab: {{ listen: \"{}\" }}\n  nobody: {{ listen: \
-             \"unix:{}\" }}\n  raw: {{ listen: \"127.0.0.1:7902\" }}\n",
+             \"unix:{}\" }}\n  raw: {{ listen: \"{}\" }}\n{}",
             self.status_socket("sidecar").display(),
             self.options.sidecar_keepalive,
             self.mapping(),
             self.path("nobody.sock"),
+            self.raw_mapping(),
+            self.options.sidecar_lines.replace("FOLDER", &self.folder.display().to_string()),
         );
         fs::write(self.path("agent.yaml"), agent)?;
         Ok(fs::write(self.path("sidecar.yaml"), sidecar)?)
@@ -253,6 +275,41 @@ impl World {
             Way::Tcp => "127.0.0.1:7901".to_owned(),
             Way::Unix | Way::Direct => format!("unix:{}", self.path("lab.sock")),
         }
+    }
+
+    fn raw_mapping(&self) -> String {
+        match self.options.way {
+            Way::Unix => format!("unix:{}", self.path("raw.sock")),
+            Way::Tcp | Way::Direct => "127.0.0.1:7902".to_owned(),
+        }
+    }
+
+    /// Where a raw client dials.
+    pub(crate) fn raw_target(&self) -> String {
+        match self.options.way {
+            Way::Direct => self.raw_listen(),
+            Way::Unix | Way::Tcp => self.raw_mapping(),
+        }
+    }
+
+    /// Where a raw server listens, on its host.
+    pub(crate) fn raw_listen(&self) -> String {
+        match self.options.way {
+            Way::Unix | Way::Tcp if self.options.server == "db" => format!("127.0.0.1:{RAW_PORT}"),
+            Way::Direct | Way::Unix | Way::Tcp => {
+                format!("{}:{RAW_PORT}", self.net.address(self.options.server))
+            }
+        }
+    }
+
+    /// The way of this world.
+    pub(crate) fn way(&self) -> Way {
+        self.options.way
+    }
+
+    /// The host of the servers.
+    pub(crate) fn server_host(&self) -> &'static str {
+        self.options.server
     }
 
     /// Where a client dials.

@@ -1,6 +1,7 @@
 //! The scenarios by name: what each promises, and how it is run.
 
 mod calls;
+mod field;
 mod hints;
 mod machines;
 mod paths;
@@ -62,6 +63,14 @@ pub(crate) struct Scenario {
     pub(crate) run: fn(&mut Case<'_>) -> anyhow::Result<()>,
 }
 
+impl Scenario {
+    /// Whether it tries a row of the field reports. Its name begins with the row's id then, and its figures stand on
+    /// their page, not in the lab's report.
+    pub(crate) fn is_field_report(&self) -> bool {
+        self.promise.starts_with('F')
+    }
+}
+
 /// All scenarios, in the report's order.
 pub(crate) fn all() -> Vec<Scenario> {
     [
@@ -74,6 +83,9 @@ pub(crate) fn all() -> Vec<Scenario> {
         writing::SCENARIOS,
     ]
     .concat()
+    .into_iter()
+    .chain(field::all())
+    .collect()
 }
 
 /// One run of a scenario: with whom, which way, and what came out.

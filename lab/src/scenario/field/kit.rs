@@ -1,0 +1,275 @@
+//! What the scenarios of field reports share: a raw server and a raw client that do scripts (`crate::actor`).
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use anyhow::Context as _;
+use serde_json::{Value as Json, json};
+
+use super::super::{Case, Figure, Pace, Scenario};
+use crate::app::Event;
+use crate::measure::Held;
+use crate::result::Bound;
+use crate::world::{Options, Way, World};
+
+/// For what should be there at once, on a busy machine.
+pub(super) const SOON: Duration = Duration::from_secs(30);
+
+/// What most of these scenarios are: raw, directly and by TCP, side by side with others, once.
+pub(super) const BASE: Scenario = Scenario {
+    name: "",
+    promise: "",
+    what: "",
+    figures: &[],
+    ways: &[Way::Direct, Way::Tcp],
+    speaks_grpc: false,
+    pace: Pace::Waits,
+    runs: 1,
+    seconds: 10,
+    smoke: false,
+    open: None,
+    run: |_| Ok(()),
+};
+
+/// A figure that no article has.
+pub(super) const fn figure(id: &'static str, what: &'static str, unit: &'static str, bound: Bound) -> Figure {
+    Figure { id, what, unit, article: "", bound }
+}
+
+/// A world with a raw server and a raw client.
+#[derive(Debug)]
+pub(super) struct Raw {
+    pub(super) world: World,
+    pub(super) server: usize,
+    pub(super) client: usize,
+}
+
+impl Raw {
+    /// With a server that does `script` on each connection; it is called `server`.
+    ///
+    /// # Errors
+    ///
+    /// When something does not come up.
+    pub(super) fn start(case: &Case<'_>, script: Json) -> anyhow::Result<Self> {
+        Self::start_with(case, Options::plain(case.way), script)
+    }
+
+    /// The same in a world with these options.
+    ///
+    /// # Errors
+    ///
+    /// When something does not come up.
+    pub(super) fn start_with(case: &Case<'_>, options: Options, script: Json) -> anyhow::Result<Self> {
+        let mut world = case.world_with(options)?;
+        let server = world.start_actor(world.server_host(), "server")?;
+        let client = world.start_actor("web", "client")?;
+        let mut raw = Self { world, server, client };
+        let address = raw.world.raw_listen();
+        raw.serve("server", &address, script)?;
+        Ok(raw)
+    }
+
+    /// Has the server listen on one more address; what it does there has this name.
+    ///
+    /// # Errors
+    ///
+    /// When it cannot listen there.
+    pub(super) fn serve(&mut self, name: &str, address: &str, script: Json) -> anyhow::Result<()> {
+        let line = json!({"op": "serve", "name": name, "address": address, "script": script});
+        self.world.app(self.server).say(&line)?;
+        self.world.app(self.server).expect("listening", name, SOON).map(drop)
+    }
+
+    /// Starts `script` on a connection of the client.
+    ///
+    /// # Errors
+    ///
+    /// When the client is gone.
+    pub(super) fn go(&mut self, name: &str, script: Json) -> anyhow::Result<()> {
+        self.go_many(name, json!({"script": script}))
+    }
+
+    /// Starts a `run`: `script`, and `count`, `parallel`, `per_s` where wanted. It goes to the raw server unless it says
+    /// an `address`.
+    ///
+    /// # Errors
+    ///
+    /// When the client is gone.
+    pub(super) fn go_many(&mut self, name: &str, mut wanted: Json) -> anyhow::Result<()> {
+        if wanted["address"].is_null() {
+            wanted["address"] = json!(self.world.raw_target());
+        }
+        wanted["op"] = json!("run");
+        wanted["name"] = json!(name);
+        self.world.app(self.client).say(&wanted)
+    }
+
+    /// What became of a `run`, when all of it has ended.
+    ///
+    /// # Errors
+    ///
+    /// When it has not by then.
+    pub(super) fn ran(&mut self, name: &str, patience: Duration) -> anyhow::Result<Ran> {
+        Ok(Ran(self.world.app(self.client).expect("ran", name, patience)?))
+    }
+
+    /// Starts one and waits for it.
+    ///
+    /// # Errors
+    ///
+    /// When it has not ended by then.
+    pub(super) fn run(&mut self, name: &str, script: Json, patience: Duration) -> anyhow::Result<Ran> {
+        self.go(name, script)?;
+        self.ran(name, patience)
+    }
+
+    /// What became so far of what has this name, at the client or at the server.
+    ///
+    /// # Errors
+    ///
+    /// When nothing has this name.
+    pub(super) fn counts(&mut self, app: usize, name: &str) -> anyhow::Result<Ran> {
+        static NUMBER: AtomicU64 = AtomicU64::new(0);
+        let call = format!("{name} {}", NUMBER.fetch_add(1, Ordering::Relaxed));
+        self.world.app(app).say(&json!({"op": "counts", "name": name, "call": call}))?;
+        Ok(Ran(self.world.app(app).expect("counts", &call, SOON)?))
+    }
+
+    /// The same of the server's first listener, asked until `wanted` says yes or the patience is over.
+    ///
+    /// # Errors
+    ///
+    /// When the server is gone.
+    pub(super) fn served(
+        &mut self,
+        patience: Duration,
+        wanted: impl Fn(&Ran) -> bool,
+    ) -> anyhow::Result<Ran> {
+        let began = std::time::Instant::now();
+        loop {
+            let ran = self.counts(self.server, "server")?;
+            if wanted(&ran) || began.elapsed() > patience {
+                return Ok(ran);
+            }
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    }
+
+    /// Sets a flag that scripts of client or server wait for.
+    ///
+    /// # Errors
+    ///
+    /// When the application is gone.
+    pub(super) fn flag(&mut self, app: usize, flag: &str) -> anyhow::Result<()> {
+        self.world.app(app).say(&json!({"op": "flag", "name": flag}))
+    }
+
+    /// When a script said this word first.
+    ///
+    /// # Errors
+    ///
+    /// When none has within 30 s.
+    pub(super) fn said(&mut self, app: usize, word: &str) -> anyhow::Result<f64> {
+        Ok(self.world.app(app).expect("said", word, SOON)?.mono_ms)
+    }
+
+    /// What a process of the chain holds; none directly.
+    ///
+    /// # Errors
+    ///
+    /// When it is gone.
+    pub(super) fn held(&self, process: &str) -> anyhow::Result<Option<Held>> {
+        if self.world.way() == Way::Direct {
+            return Ok(None);
+        }
+        Held::by(self.world.process(process)?).map(Some)
+    }
+
+    /// `reason@hop` of the sidecar's raw mapping; empty directly.
+    ///
+    /// # Errors
+    ///
+    /// When the sidecar does not answer.
+    pub(super) fn reason(&self) -> anyhow::Result<String> {
+        self.entry("sidecar", "mappings", |entry| crate::status::reason(Some(entry)))
+    }
+
+    /// Open sessions of the sidecar's raw mapping; none directly.
+    ///
+    /// # Errors
+    ///
+    /// When the sidecar does not answer.
+    pub(super) fn open_sessions(&self) -> anyhow::Result<f64> {
+        self.entry("sidecar", "mappings", |entry| entry["sessions"]["open"].as_f64().unwrap_or(f64::NAN))
+    }
+
+    /// Something of the raw service's entry in `/status`: a mapping of the `sidecar`, a service of the `agent`. Empty
+    /// directly.
+    ///
+    /// # Errors
+    ///
+    /// When there is none.
+    pub(super) fn entry<T: Default>(
+        &self,
+        process: &str,
+        list: &str,
+        what: impl FnOnce(&Json) -> T,
+    ) -> anyhow::Result<T> {
+        if self.world.way() == Way::Direct {
+            return Ok(T::default());
+        }
+        let status = self.world.status(process)?;
+        crate::status::entry(&status, list, "raw").map(what).with_context(|| format!("{process} has no raw"))
+    }
+}
+
+/// What became of connections.
+#[derive(Debug, Clone)]
+pub(super) struct Ran(pub(super) Event);
+
+impl Ran {
+    /// A count: `begun`, `open`, `ok`, `sent`, `received`.
+    pub(super) fn count(&self, key: &str) -> f64 {
+        self.0.body[key].as_f64().unwrap_or_default()
+    }
+
+    /// A time: of `ms`, `first_ms` or `rounds_ms` the `p50`, `p99` or `max`; not a number when there is none.
+    pub(super) fn time(&self, of: &str, rank: &str) -> f64 {
+        self.0.body[of][rank].as_f64().unwrap_or(f64::NAN)
+    }
+
+    /// When the last connection's step of this name was done.
+    ///
+    /// # Errors
+    ///
+    /// When it was not.
+    pub(super) fn mark(&self, step: &str) -> anyhow::Result<f64> {
+        let marks = self.0.body["marks"].as_array().map(Vec::as_slice).unwrap_or_default();
+        let found = marks.iter().rev().find(|mark| mark[0] == step).and_then(|mark| mark[1].as_f64());
+        found.with_context(|| format!("no {step} in {}", self.0.body))
+    }
+
+    /// `ok` when all connections did their whole script; else their faults, each with its count.
+    pub(super) fn word(&self) -> String {
+        Self::words(&self.0.body["faults"], "ok")
+    }
+
+    /// How reading ended, each end with its count where there are several.
+    pub(super) fn ends(&self) -> String {
+        Self::words(&self.0.body["ends"], "none")
+    }
+
+    fn words(counted: &Json, none: &str) -> String {
+        let counted: Vec<(&String, u64)> = counted
+            .as_object()
+            .map(|map| map.iter().map(|(word, count)| (word, count.as_u64().unwrap_or_default())).collect())
+            .unwrap_or_default();
+        match &counted[..] {
+            [] => none.to_owned(),
+            [(word, 1)] => (*word).clone(),
+            many => {
+                many.iter().map(|(word, count)| format!("{word} ×{count}")).collect::<Vec<_>>().join(", ")
+            }
+        }
+    }
+}

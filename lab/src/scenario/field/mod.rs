@@ -1,0 +1,12 @@
+//! Failures that users of such software have reported, tried on the real thing. `lab/field-reports.json` is the table of
+//! all of them; a scenario's name begins with its row's id.
+
+mod ends;
+mod kit;
+
+use super::Scenario;
+
+/// All of them. A further file of scenarios is a module above and a line here.
+pub(super) fn all() -> Vec<Scenario> {
+    [ends::SCENARIOS].concat()
+}
