@@ -551,7 +551,7 @@ _hopline() {
             return 0
             ;;
         hopline__subcmd__relay)
-            opts="-c -h --config --listen --state --admin --drain --name --help"
+            opts="-c -h --config --listen --state --admin --admin-host --drain --name --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -574,6 +574,10 @@ _hopline() {
                     return 0
                     ;;
                 --admin)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --admin-host)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;

@@ -45,6 +45,7 @@ complete -c hopline -n "__fish_hopline_using_subcommand relay" -s c -l config -d
 complete -c hopline -n "__fish_hopline_using_subcommand relay" -l listen -d 'Where edges connect [default: 0.0.0.0:7443]' -r
 complete -c hopline -n "__fish_hopline_using_subcommand relay" -l state -d 'Folder of the authority, the tokens and the machines; made if it is missing [default: a folder of this user]' -r -F
 complete -c hopline -n "__fish_hopline_using_subcommand relay" -l admin -d 'Status address, loopback HOST:PORT or unix:PATH [default: none]' -r
+complete -c hopline -n "__fish_hopline_using_subcommand relay" -l admin-host -d 'A host name under which the status may be asked for, beside IP addresses and localhost; may be repeated' -r
 complete -c hopline -n "__fish_hopline_using_subcommand relay" -l drain -d 'How long open sessions may run on after SIGTERM [default: 10s]' -r
 complete -c hopline -n "__fish_hopline_using_subcommand relay" -l name -d 'The relay\'s name, shown to its edges [default: this machine\'s host name]' -r
 complete -c hopline -n "__fish_hopline_using_subcommand relay" -s h -l help -d 'Print help'

@@ -163,10 +163,10 @@ impl Server {
         Ok(Self { listener, address, names: Vec::new(), _file: file })
     }
 
-    /// Accepts a `Host` with this name too, beside IP addresses and `localhost`.
+    /// Accepts a `Host` with one of these names too, beside IP addresses and `localhost`. On a unix socket any will do.
     #[must_use]
-    pub fn allow_host(mut self, name: impl Into<String>) -> Self {
-        self.names.push(name.into().to_ascii_lowercase());
+    pub fn allow_hosts(mut self, names: impl IntoIterator<Item: Into<String>>) -> Self {
+        self.names.extend(names.into_iter().map(|name| name.into().to_ascii_lowercase()));
         self
     }
 

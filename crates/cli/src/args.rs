@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Parser, Subcommand};
-use hopline_config::{BindAddress, MachineName, ServiceName, StatusAddress};
+use hopline_config::{BindAddress, HostName, MachineName, ServiceName, StatusAddress};
 
 /// Machines behind NATs reach each other's services through a relay that everyone dials.
 #[derive(Debug, Parser)]
@@ -74,6 +74,9 @@ pub(crate) struct Relay {
     /// Status address, loopback HOST:PORT or unix:PATH [default: none]
     #[arg(long, value_name = "ADDR")]
     pub(crate) admin: Option<StatusAddress>,
+    /// A host name under which the status may be asked for, beside IP addresses and localhost; may be repeated
+    #[arg(long, value_name = "NAME")]
+    pub(crate) admin_host: Vec<HostName>,
     /// How long open sessions may run on after SIGTERM [default: 10s]
     #[arg(long, value_name = "DURATION", value_parser = hopline_config::parse_duration)]
     pub(crate) drain: Option<Duration>,

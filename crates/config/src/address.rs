@@ -22,6 +22,9 @@ pub enum AddressError {
     /// The part before the port.
     #[error("the host is neither an IP address nor a host name")]
     Host,
+    /// A name that stands alone.
+    #[error("a host name has no port and no pattern, such as status.example")]
+    Name,
     /// The part after the last colon.
     #[error("a port is a number from {0} to 65535")]
     Port(u16),
@@ -234,7 +237,7 @@ fn is_ipv6(text: &str) -> bool {
 }
 
 /// A host name or an IPv4 address.
-fn is_host_name(text: &str) -> bool {
+pub(crate) fn is_host_name(text: &str) -> bool {
     let name = text.strip_suffix('.').unwrap_or(text);
     let label_is_good = |label: &str| {
         (1..=63).contains(&label.len())

@@ -5,13 +5,14 @@ use std::time::Duration;
 
 use hopline_link_proto::Liveness;
 
-use crate::address::{Endpoint, Listen, StatusAddress};
+use crate::address::{Endpoint, Listen};
 use crate::env::Env;
 use crate::fault::{Checked, Faults, Position, Report};
 use crate::glob::Glob;
 use crate::log::{LogConfig, parse_log};
 use crate::name::ServiceName;
 use crate::section::{Field, Place, Section, join};
+use crate::status::{StatusConfig, parse_status};
 use crate::yaml::{self, Value};
 use crate::{DEFAULT_DRAIN, DEFAULT_HOLD, DEFAULT_OPEN_TIMEOUT, MAX_ENTRIES, MAX_LIST};
 
@@ -34,7 +35,7 @@ pub struct EdgeConfig {
     /// The relays that the file names, each once; empty when it leaves that to what `hopline join` stored.
     pub relay: Vec<Endpoint>,
     /// Where `/status` is served; `None` for nowhere.
-    pub status: Option<StatusAddress>,
+    pub status: Option<StatusConfig>,
     /// For this process's links.
     pub keepalive: Liveness,
     /// For mappings that name none of their own; each [`MappingConfig`] has it filled in already.
@@ -72,9 +73,9 @@ fn resolve(root: Field<'_>, env: &Env, report: &mut Report) -> Option<EdgeConfig
     let open_timeout = section.duration("open_timeout", OPEN_TIMEOUT, report).unwrap_or(DEFAULT_OPEN_TIMEOUT);
     let mut sockets = Sockets::default();
     let status = section.field("status").and_then(|field| {
-        let address: StatusAddress = field.parse_with(report, str::parse)?;
-        sockets.claim(&address.clone().into(), field.node.at, &field.path, report);
-        Some(address)
+        let (status, field) = parse_status(field, report)?;
+        sockets.claim(&status.listen.clone().into(), field.node.at, &field.path, report);
+        Some(status)
     });
     let services = named_entries(&section, "services", report, service::parse);
     let connect = named_entries(&section, "connect", report, |name, field, report| {

@@ -41,6 +41,7 @@ mod path;
 mod pending;
 mod relay;
 mod section;
+mod status;
 mod suggest;
 mod yaml;
 
@@ -54,6 +55,7 @@ pub use log::{LogConfig, LogFormat, LogLevel, LogWordError};
 pub use name::{MachineName, NameError, ServiceName};
 pub use path::{MAX_SOCKET_PATH_BYTES, PathError};
 pub use relay::{RelayFileConfig, parse_relay};
+pub use status::{HostName, StatusConfig};
 
 /// The largest file that is read, in bytes.
 pub const MAX_FILE_BYTES: usize = 1024 * 1024;

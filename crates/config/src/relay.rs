@@ -5,12 +5,13 @@ use std::time::Duration;
 
 use hopline_link_proto::Liveness;
 
-use crate::address::{BindAddress, StatusAddress};
+use crate::address::BindAddress;
 use crate::env::Env;
 use crate::fault::{Checked, Faults, Report};
 use crate::log::{LogConfig, parse_log};
 use crate::path::parse_path;
 use crate::section::{Field, Place, Section};
+use crate::status::{StatusConfig, parse_status};
 use crate::yaml::{self, Value};
 
 /// `answer_timeout`: as the open timeouts that it cuts short.
@@ -23,8 +24,8 @@ pub struct RelayFileConfig {
     pub listen: Option<BindAddress>,
     /// The folder of the CA, the certificate and the policy; `--state` goes before it.
     pub state: Option<PathBuf>,
-    /// Where `/status` is served; `--admin` goes before it.
-    pub admin: Option<StatusAddress>,
+    /// Where `/status` is served; `--admin` goes before its address, and `--admin-host` adds names.
+    pub admin: Option<StatusConfig>,
     /// For all links of this relay; `None` adopts what each edge asks for.
     pub keepalive: Option<Liveness>,
     /// For how long the return of a lost agent is waited for.
@@ -57,7 +58,7 @@ fn resolve(root: Field<'_>, report: &mut Report) -> Option<RelayFileConfig> {
     Some(RelayFileConfig {
         listen: section.parse("listen", report),
         state: section.parse_with("state", report, parse_path),
-        admin: section.parse("admin", report),
+        admin: section.field("admin").and_then(|field| Some(parse_status(field, report)?.0)),
         keepalive: section.parse("keepalive", report),
         hold: section.duration("hold", crate::edge::HOLD, report),
         drain: section.duration("drain", crate::edge::DRAIN, report),

@@ -20,12 +20,13 @@ pub(crate) enum Place {
     Target,
     Mapping,
     Log,
+    Status,
 }
 
 impl Place {
     #[cfg(test)]
-    pub(crate) const ALL: [Self; 6] =
-        [Self::Edge, Self::Relay, Self::Service, Self::Target, Self::Mapping, Self::Log];
+    pub(crate) const ALL: [Self; 7] =
+        [Self::Edge, Self::Relay, Self::Service, Self::Target, Self::Mapping, Self::Log, Self::Status];
 
     /// The keys that are read here.
     pub(crate) fn keys(self) -> &'static [&'static str] {
@@ -48,6 +49,7 @@ impl Place {
             Self::Target => &["tcp", "forward"],
             Self::Mapping => &["listen", "open_timeout", "inspect", "explain", "mode", "group", "expose"],
             Self::Log => &["format", "level", "access"],
+            Self::Status => &["listen", "hosts"],
         }
     }
 }

@@ -33,6 +33,10 @@ fn accept(heading: &str, key: &str, example: &str) -> Result<(), Faults> {
         ("services.NAME", _) => edge(&format!("services: {{ a: {{ {example} }} }}")),
         ("services.NAME.grpc", _) => edge(&format!("services: {{ a: {{ grpc: {{ {example} }} }} }}")),
         ("connect.NAME", _) => edge(&format!("connect: {{ a: {{ {example} }} }}")),
+        ("status", _) => {
+            edge(&format!("status: {{ {example} }}\nconnect: {{ a: {{}} }}"))?;
+            relay(&format!("admin: {{ {example} }}"))
+        }
         ("log", _) => relay(&format!("log: {{ {example} }}")),
         ("The file of a relay", _) => relay(example),
         _ => panic!("{heading}: a table that is not known here"),
@@ -56,5 +60,5 @@ fn the_example_of_each_key_is_accepted() {
         accept(heading, key, example).unwrap_or_else(|faults| panic!("{heading}.{key}: {faults}"));
         ran += 1;
     }
-    assert_eq!(ran, 32);
+    assert_eq!(ran, 34);
 }

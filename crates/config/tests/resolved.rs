@@ -4,8 +4,9 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use hopline_config::{
-    BindAddress, Checked, EdgeConfig, Endpoint, Env, Listen, LogConfig, LogFormat, LogLevel, MAX_ENTRIES,
-    MAX_FILE_BYTES, Protocol, RelayFileConfig, StatusAddress, parse_edge, parse_relay,
+    BindAddress, Checked, EdgeConfig, Endpoint, Env, HostName, Listen, LogConfig, LogFormat, LogLevel,
+    MAX_ENTRIES, MAX_FILE_BYTES, Protocol, RelayFileConfig, StatusAddress, StatusConfig, parse_edge,
+    parse_relay,
 };
 use hopline_link_proto::Liveness;
 
@@ -49,7 +50,8 @@ connect:
 fn a_full_file_resolves() {
     let config = edge(FULL).config;
     assert_eq!(config.relay, [endpoint("relay-a.example", 7443), endpoint("relay-b.example", 7443)]);
-    assert_eq!(config.status, Some(StatusAddress::Tcp { host: "127.0.0.1".to_owned(), port: 7801 }));
+    let listen = StatusAddress::Tcp { host: "127.0.0.1".to_owned(), port: 7801 };
+    assert_eq!(config.status, Some(StatusConfig { listen, hosts: Vec::new() }));
     assert_eq!(config.keepalive, "nat,timeout=40s".parse().unwrap());
     assert_eq!((config.open_timeout, config.hold), (Duration::from_secs(20), Duration::ZERO));
     assert_eq!(config.drain, Duration::from_secs(60));
@@ -151,7 +153,10 @@ log: { level: warn }
     let want = RelayFileConfig {
         listen: Some(BindAddress { host: "0.0.0.0".to_owned(), port: 7443 }),
         state: Some(PathBuf::from("/var/lib/hopline")),
-        admin: Some(StatusAddress::Unix("/run/hopline/admin.sock".into())),
+        admin: Some(StatusConfig {
+            listen: StatusAddress::Unix("/run/hopline/admin.sock".into()),
+            hosts: Vec::new(),
+        }),
         keepalive: Some(Liveness::FAST),
         hold: Some(Duration::from_secs(4)),
         drain: Some(Duration::from_secs(5)),
@@ -247,4 +252,15 @@ fn all_of_many_faults_come_out_up_to_the_limit() {
     assert_eq!((faults.as_slice().len(), faults.omitted()), (1_000, 200));
     let places: Vec<_> = faults.into_iter().map(|f| (f.line, f.column)).collect();
     assert_eq!(places, (2..1_002).map(|line| (line, 1)).collect::<Vec<_>>());
+}
+
+#[test]
+fn a_status_address_may_have_host_names() {
+    let text = b"status: { listen: localhost:7801, hosts: [status.example, Web-1] }\nservices: { a: { tcp: { tcp: 1 } } }";
+    let status = parse_edge(text, &env()).unwrap().config.status.unwrap();
+    assert_eq!(status.listen.to_string(), "localhost:7801");
+    let hosts: Vec<_> = status.hosts.iter().map(HostName::as_str).collect();
+    assert_eq!(hosts, ["status.example", "Web-1"]);
+    let relay = parse_relay(b"admin: { listen: '[::1]:0', hosts: [a] }", &env()).unwrap().config;
+    assert_eq!(relay.admin.unwrap().hosts.len(), 1);
 }

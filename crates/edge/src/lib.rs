@@ -37,7 +37,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use hopline_admin::{Address, Server};
-use hopline_config::{EdgeConfig, Endpoint, StatusAddress};
+use hopline_config::{EdgeConfig, Endpoint, HostName, StatusAddress, StatusConfig};
 use hopline_identity::Machine;
 use hopline_link::{Code, close_all};
 use tokio::sync::watch;
@@ -115,7 +115,10 @@ impl Edge {
     pub async fn start(config: EdgeConfig, machine: Machine) -> Result<Self, StartError> {
         let relays = relays(&config, &machine)?;
         let status = match &config.status {
-            Some(address) => Some(Server::bind(&status_address(address).await?).await?),
+            Some(StatusConfig { listen, hosts }) => {
+                let server = Server::bind(&status_address(listen).await?).await?;
+                Some(server.allow_hosts(hosts.iter().map(HostName::as_str)))
+            }
             None => None,
         };
         let sidecar = Arc::new(Sidecar::default());

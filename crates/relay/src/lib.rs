@@ -48,6 +48,8 @@ pub struct RelayConfig {
     pub name: String,
     /// The status address.
     pub admin: Option<Address>,
+    /// Host names under which the status is asked for, beside IP addresses and `localhost`.
+    pub admin_hosts: Vec<String>,
     /// The relay's own liveness; `None` adopts what each edge asks for.
     pub liveness: Option<Liveness>,
     /// For how long an agent's return is waited for.
@@ -67,6 +69,7 @@ impl RelayConfig {
             state: state.into(),
             name: "relay".to_owned(),
             admin: None,
+            admin_hosts: Vec::new(),
             liveness: None,
             hold: Duration::from_secs(10),
             answer_timeout: None,
@@ -115,7 +118,7 @@ impl Relay {
         let listener = TcpListener::bind(&config.listen).await.map_err(listen_error)?;
         let local_addr = listener.local_addr().map_err(listen_error)?;
         let server = match &config.admin {
-            Some(address) => Some(Server::bind(address).await?),
+            Some(address) => Some(Server::bind(address).await?.allow_hosts(&config.admin_hosts)),
             None => None,
         };
         let hub = Arc::new(Hub::new(state, &config));

@@ -12,7 +12,10 @@ use hyper::{Request, StatusCode, Version, header};
 pub(super) enum Refusal {
     #[error("a request must have exactly one Host header")]
     Malformed,
-    #[error("the status is answered for an IP address or localhost as host only")]
+    #[error(
+        "the status is answered for an IP address, localhost or a configured name as host only; names are \
+         configured by hosts:, at a relay also by --admin-host"
+    )]
     Foreign,
 }
 

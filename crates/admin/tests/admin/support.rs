@@ -77,7 +77,7 @@ impl Running {
     }
 
     pub(crate) async fn at(address: &Address) -> Self {
-        let server = Server::bind(address).await.unwrap().allow_host("Status.Example");
+        let server = Server::bind(address).await.unwrap().allow_hosts(["Status.Example"]);
         let stage = Arc::new(Stage::default());
         *stage.machine.lock().unwrap() = "web-1".into();
         let address = server.local_addr().clone();

@@ -35,10 +35,16 @@ pub(crate) async fn run(args: args::Relay) -> anyhow::Result<ExitCode> {
         Some(name) => name.to_string(),
         None => files::host_name().unwrap_or(config.name),
     };
-    config.admin = match args.admin.or(file.admin) {
+    let (listen, hosts) = file.admin.map(|admin| (admin.listen, admin.hosts)).unzip();
+    let names = hosts.into_iter().flatten().chain(args.admin_host.iter().cloned());
+    config.admin_hosts = names.map(|name| name.to_string()).collect();
+    config.admin = match args.admin.or(listen) {
         Some(address) => Some(resolve(address).await?),
         None => None,
     };
+    if !args.admin_host.is_empty() && !matches!(config.admin, Some(Address::Tcp(_))) {
+        anyhow::bail!("--admin-host is for a status address of TCP: give one with --admin HOST:PORT");
+    }
     config.liveness = file.keepalive;
     config.answer_timeout = file.answer_timeout;
     config.hold = file.hold.unwrap_or(config.hold);

@@ -21,5 +21,6 @@ mod resets;
 mod returns;
 mod secrets;
 mod silent;
+mod status_host;
 mod waiting;
 mod young;
