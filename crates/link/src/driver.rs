@@ -20,7 +20,7 @@ const BATCH: usize = 64 << 10;
 /// Pieces in one vectored write.
 const PIECES: usize = 64;
 /// Turns before other tasks of the runtime get theirs.
-const BUDGET: usize = 32;
+const BUDGET: usize = 4;
 /// How long a goodbye may take to leave, and the peer to hang up behind it. A peer that is dead gets no time.
 const GOODBYE: Duration = Duration::from_millis(300);
 
