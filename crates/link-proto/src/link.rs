@@ -82,14 +82,16 @@ const LONGEST_DRAIN: Duration = Duration::from_millis(MAX_CREDIT);
 /// [`Link::handle_timeout`]. *Use*: [`Link::open`], [`Link::answer`], [`Link::write`], [`Link::read`],
 /// [`Link::end`], [`Link::abort`], [`Link::release`] and so on. *Output*: [`Link::poll_transmit`],
 /// [`Link::poll_event`], [`Link::poll_timeout`]. After input or use, drain the outputs; time never goes back.
+///
+/// `T` is what the owner keeps beside each session, such as whom to wake: see [`Link::tag`].
 #[derive(Debug)]
-pub struct Link {
+pub struct Link<T = ()> {
     config: Config,
     phase: Phase,
     peer: PeerLimits,
     watch: Watch,
     /// Boxed: half of a node's places are empty.
-    sessions: BTreeMap<u64, Box<Session>>,
+    sessions: BTreeMap<u64, Box<Session<T>>>,
     /// The next session number of each side.
     next_ours: u64,
     next_theirs: u64,
@@ -122,11 +124,21 @@ pub struct Link {
 }
 
 impl Link {
-    /// A link whose carrier is up now. Its hello goes out first.
+    /// A link whose carrier is up now, without tags. Its hello goes out first.
     ///
     /// # Errors
     /// A config that can't work.
     pub fn new(config: Config, now: Instant) -> Result<Self, ConfigError> {
+        Self::tagged(config, now)
+    }
+}
+
+impl<T: Default> Link<T> {
+    /// The same, whose sessions have tags.
+    ///
+    /// # Errors
+    /// A config that can't work.
+    pub fn tagged(config: Config, now: Instant) -> Result<Self, ConfigError> {
         config.check()?;
         let limits = config.limits;
         let dialer = config.side == Side::Dialer;
@@ -178,6 +190,17 @@ impl Link {
             header_bytes: limits.header_bytes,
             name: self.config.name.clone(),
         }
+    }
+
+    /// What the owner keeps beside this session, from its open to when it is forgotten: after its release, and not
+    /// before. It begins as the default.
+    pub fn tag(&mut self, id: SessionId) -> Option<&mut T> {
+        self.sessions.get_mut(&id.0).map(|session| &mut session.tag)
+    }
+
+    /// The tags of all sessions.
+    pub fn tags(&self) -> impl Iterator<Item = &T> {
+        self.sessions.values().map(|session| &session.tag)
     }
 
     /// The next thing to tell, oldest first.

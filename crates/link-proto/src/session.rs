@@ -93,11 +93,11 @@ pub(crate) struct Waiting {
 }
 
 #[derive(Debug)]
-pub(crate) struct Session {
+pub(crate) struct Session<T> {
     pub(crate) ours: bool,
     pub(crate) opening: Opening,
-    /// Of the open or answer that is still to be sent; then the acceptor's answer's, kept until it is asked for.
-    pub(crate) header: Bytes,
+    /// Of the open or answer that is still to be sent; then the acceptor's answer's. None when it is empty.
+    header: Option<Box<Bytes>>,
     pub(crate) send: SendHalf,
     pub(crate) recv: RecvHalf,
     /// An abort of ours that is still to be sent.
@@ -116,17 +116,19 @@ pub(crate) struct Session {
     /// When the peer last took something, or gave credit for it.
     pub(crate) progress: Instant,
     /// By when its wait for the peer is given up, once it was let go of.
-    pub(crate) linger: Option<Instant>,
+    pub(crate) linger: Option<Box<Instant>>,
     pub(crate) waiting: Waiting,
+    /// The owner's.
+    pub(crate) tag: T,
 }
 
-impl Session {
+impl<T: Default> Session<T> {
     /// Our open with this header, or the peer's.
     pub(crate) fn new(ours: Option<Bytes>, early_out: u64, early_in: u64, now: Instant) -> Self {
-        Self {
+        let mut session = Self {
             ours: ours.is_some(),
             opening: if ours.is_some() { Opening::Queued } else { Opening::Unanswered },
-            header: ours.unwrap_or_default(),
+            header: None,
             send: SendHalf {
                 queue: ByteQueue::default(),
                 phase: SendPhase::Open,
@@ -147,7 +149,27 @@ impl Session {
             progress: now,
             linger: None,
             waiting: Waiting::default(),
-        }
+            tag: T::default(),
+        };
+        session.keep_header(ours.unwrap_or_default());
+        session
+    }
+}
+
+impl<T> Session<T> {
+    /// Keeps a header that is to be sent, or was received.
+    pub(crate) fn keep_header(&mut self, header: Bytes) {
+        self.header = (!header.is_empty()).then(|| Box::new(header));
+    }
+
+    /// The header that is kept.
+    pub(crate) fn header(&self) -> Bytes {
+        self.header.as_deref().cloned().unwrap_or_default()
+    }
+
+    /// The same, which is no longer needed.
+    pub(crate) fn take_header(&mut self) -> Bytes {
+        self.header.take().map_or_else(Bytes::new, |header| *header)
     }
 
     /// The peer's part is over: both directions ended and were acknowledged, or an abort has gone either way.
@@ -209,6 +231,6 @@ mod tests {
     /// Thousands may be idle: what a session needs only now and then is behind a pointer.
     #[test]
     fn an_idle_session_is_small() {
-        assert!(size_of::<Session>() <= 272, "{} bytes", size_of::<Session>());
+        assert!(size_of::<Session<()>>() <= 240, "{} bytes", size_of::<Session<()>>());
     }
 }

@@ -32,11 +32,11 @@ pub enum SpliceEnd {
 
 /// The links of both sides: two, or one and the same where a machine reaches itself through the relay.
 #[derive(Debug)]
-pub enum Sides<'a> {
+pub enum Sides<'a, T = ()> {
     /// Left and right are different links.
-    Two(&'a mut Link, &'a mut Link),
+    Two(&'a mut Link<T>, &'a mut Link<T>),
     /// Both sessions are of one link.
-    One(&'a mut Link),
+    One(&'a mut Link<T>),
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -45,8 +45,8 @@ enum Hand {
     Right,
 }
 
-impl Sides<'_> {
-    fn at(&mut self, hand: Hand) -> &mut Link {
+impl<T: Default> Sides<'_, T> {
+    fn at(&mut self, hand: Hand) -> &mut Link<T> {
         match (self, hand) {
             (Self::Two(left, _), Hand::Left) => left,
             (Self::Two(_, right), Hand::Right) => right,
@@ -99,7 +99,7 @@ impl Splice {
 
     /// Does all that can be done now. Call it after any event of either session; `Some` once, at the end, when
     /// both sessions have been released.
-    pub fn run(&mut self, now: Instant, mut sides: Sides<'_>) -> Option<SpliceEnd> {
+    pub fn run<T: Default>(&mut self, now: Instant, mut sides: Sides<'_, T>) -> Option<SpliceEnd> {
         if self.over {
             return None;
         }
@@ -133,10 +133,10 @@ impl Splice {
     }
 }
 
-fn pass(
+fn pass<T: Default>(
     state: &mut Direction,
     now: Instant,
-    sides: &mut Sides<'_>,
+    sides: &mut Sides<'_, T>,
     (from, from_id): (Hand, SessionId),
     (to, to_id): (Hand, SessionId),
 ) {

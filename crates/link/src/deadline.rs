@@ -77,5 +77,5 @@ pub(crate) fn poll_passed(state: &mut State, id: SessionId, direction: Direction
 }
 
 fn find(state: &mut State, id: SessionId, direction: Direction) -> Option<&mut Deadline> {
-    state.slots.get_mut(&id)?.waiters()?.has_seldom()?.deadlines.of(direction).as_mut()
+    state.link.tag(id)?.waiters()?.has_seldom()?.deadlines.of(direction).as_mut()
 }

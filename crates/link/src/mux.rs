@@ -15,7 +15,7 @@ use tokio::sync::watch;
 use crate::driver::Driver;
 use crate::error::OpenFailed;
 use crate::session::Session;
-use crate::shared::{Guard, Shared, Slot, now};
+use crate::shared::{Guard, Shared, now};
 
 /// What has happened to a link so far.
 #[derive(Clone, Debug, Default)]
@@ -69,7 +69,7 @@ impl Mux {
     where
         C: AsyncRead + AsyncWrite + Unpin,
     {
-        let shared = Shared::new(Link::new(config, now())?);
+        let shared = Shared::new(Link::tagged(config, now())?);
         let driver = Driver::new(carrier, Arc::clone(&shared));
         let guard = Arc::new(Guard(Arc::clone(&shared)));
         Ok((Self { shared, guard }, driver))
@@ -131,11 +131,7 @@ impl Mux {
     /// See [`OpenError`]; nothing has gone out then.
     pub fn open(&self, header: impl Into<Bytes>) -> Result<Session, OpenError> {
         let header = header.into();
-        let id = self.shared.with_bytes(|state| {
-            let id = state.link.open(header)?;
-            state.slots.insert(id, Slot::default());
-            Ok(id)
-        })?;
+        let id = self.shared.with_bytes(|state| state.link.open(header))?;
         Ok(Session::new(Arc::clone(&self.guard), id, Bytes::new()))
     }
 
@@ -175,7 +171,6 @@ impl Mux {
         let (id, header) = poll_fn(|cx| {
             self.shared.peek(|state| {
                 if let Some((id, header)) = state.opened.pop_front() {
-                    state.slots.insert(id, Slot::default());
                     return Poll::Ready(Some((id, header)));
                 }
                 if state.link.end_of_link().is_some() {

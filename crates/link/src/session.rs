@@ -36,12 +36,13 @@ const READ_PIECE: usize = 64 << 10;
 pub struct Session {
     guard: Arc<Guard>,
     id: SessionId,
-    header: Bytes,
+    /// None when it is empty: the handle of an idle session is kept small.
+    header: Option<Box<Bytes>>,
 }
 
 impl Session {
     pub(crate) fn new(guard: Arc<Guard>, id: SessionId, header: Bytes) -> Self {
-        Self { guard, id, header }
+        Self { guard, id, header: (!header.is_empty()).then(|| Box::new(header)) }
     }
 
     pub(crate) fn guard(&self) -> &Arc<Guard> {
@@ -61,7 +62,8 @@ impl Session {
     /// What the peer's open said; empty for a session that this side opened.
     #[must_use]
     pub fn header(&self) -> &Bytes {
-        &self.header
+        static EMPTY: Bytes = Bytes::new();
+        self.header.as_deref().unwrap_or(&EMPTY)
     }
 
     /// Takes a session that the peer opened: its first window goes out. A second call changes nothing.
@@ -138,11 +140,11 @@ impl Session {
 
     fn set_deadline(&self, direction: Direction, at: Option<Instant>) {
         let waits = self.shared().peek(|state| {
-            let waiters = state.slots.get_mut(&self.id)?.waiters()?;
+            let waiters = state.link.tag(self.id)?.waiters()?;
             Deadlines::set(waiters, direction, at);
             match direction {
                 Direction::Read => waiters.read.take(),
-                Direction::Write => waiters.write.take(),
+                Direction::Write => waiters.take_write(),
             }
         });
         // It looks again, and waits for the new deadline.
@@ -224,7 +226,7 @@ impl Session {
     pub fn poll_writable(&self, cx: &mut Context<'_>) -> Poll<Result<(), Abort>> {
         self.wait(
             cx,
-            |waiters| &mut waiters.write,
+            |waiters| &mut waiters.seldom().write,
             |state| match state.link.ready_to_write(self.id) {
                 Ok(true) => Poll::Ready(Ok(())),
                 Ok(false) => Poll::Pending,
@@ -243,7 +245,7 @@ impl Session {
         poll_fn(|cx| {
             self.wait(
                 cx,
-                |waiters| &mut waiters.write,
+                |waiters| &mut waiters.seldom().write,
                 |state| {
                     if let Some(abort) = state.link.abort_reason(self.id) {
                         return Poll::Ready(Err(abort.clone()));
@@ -274,7 +276,7 @@ impl Session {
         poll_fn(|cx| {
             self.wait(
                 cx,
-                |waiters| &mut waiters.write,
+                |waiters| &mut waiters.seldom().write,
                 |state| match state.link.send_state(self.id) {
                     Ok(SendState::Acknowledged) => Poll::Ready(Ok(())),
                     Ok(SendState::Open | SendState::Ending) => Poll::Pending,
@@ -295,7 +297,7 @@ impl Session {
         let ready = |state: &mut State| {
             let result = attempt(state);
             if result.is_pending()
-                && let Some(waiters) = state.slots.get_mut(&self.id).and_then(Slot::waiters)
+                && let Some(waiters) = state.link.tag(self.id).and_then(Slot::waiters)
             {
                 let place = place(waiters);
                 match place {
@@ -326,7 +328,7 @@ impl Session {
             cx,
             |waiters| match direction {
                 Direction::Read => &mut waiters.read,
-                Direction::Write => &mut waiters.write,
+                Direction::Write => &mut waiters.seldom().write,
             },
             |state| {
                 if deadline::has_passed(state, self.id, direction) {
@@ -418,11 +420,13 @@ impl Drop for Session {
         // What waited is dropped behind the lock: its task may hold other sessions of this link.
         drop(self.shared().with(|state| {
             // A splice has taken the session over: it will release it.
-            if state.slots.get(&self.id).is_some_and(|slot| slot.joint().is_some()) {
+            let slot = state.link.tag(self.id)?;
+            if slot.joint().is_some() {
                 return None;
             }
+            let waited = std::mem::take(slot);
             state.link.release(self.id);
-            state.slots.remove(&self.id)
+            Some(waited)
         }));
     }
 }

@@ -1,6 +1,6 @@
 //! One link's core behind its lock, and whom to wake.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError};
 use std::task::Waker;
@@ -20,7 +20,7 @@ pub(crate) fn now() -> Instant {
     tokio::time::Instant::now().into_std()
 }
 
-/// Whom an event of one session concerns. There is one for each session, so it is kept small.
+/// Whom an event of one session concerns: its tag in the core. There is one for each session, so it is kept small.
 #[derive(Debug)]
 pub(crate) enum Slot {
     /// The tasks that wait at its handle.
@@ -30,21 +30,27 @@ pub(crate) enum Slot {
 }
 
 // Each end of each session pays for one.
-const _: () = assert!(size_of::<Slot>() <= 6 * size_of::<usize>());
+const _: () = assert!(size_of::<Slot>() <= 4 * size_of::<usize>());
 
 /// The tasks that wait at a session's handle, and until when.
 #[derive(Debug, Default)]
 pub(crate) struct Waiters {
     pub(crate) read: Option<Waker>,
-    pub(crate) write: Option<Waker>,
     /// What few sessions have, and none for long.
     seldom: Option<Box<Seldom>>,
 }
 
 #[derive(Debug, Default)]
 pub(crate) struct Seldom {
+    pub(crate) write: Option<Waker>,
     pub(crate) answer: Option<Waker>,
     pub(crate) deadlines: Deadlines,
+}
+
+impl Seldom {
+    fn is_empty(&self) -> bool {
+        self.write.is_none() && self.answer.is_none() && self.deadlines.is_none()
+    }
 }
 
 impl Default for Slot {
@@ -83,9 +89,14 @@ impl Waiters {
 
     /// Lets go of what holds nothing any more.
     pub(crate) fn shrink(&mut self) {
-        if self.seldom.as_ref().is_some_and(|seldom| seldom.answer.is_none() && seldom.deadlines.is_none()) {
+        if self.seldom.as_ref().is_some_and(|seldom| seldom.is_empty()) {
             self.seldom = None;
         }
+    }
+
+    /// Who waits to write. What has waited once may wait again: its place stays.
+    pub(crate) fn take_write(&mut self) -> Option<Waker> {
+        self.seldom.as_mut()?.write.take()
     }
 
     fn take_answer(&mut self) -> Option<Waker> {
@@ -97,8 +108,7 @@ impl Waiters {
 
 #[derive(Debug)]
 pub(crate) struct State {
-    pub(crate) link: Link,
-    pub(crate) slots: BTreeMap<SessionId, Slot>,
+    pub(crate) link: Link<Slot>,
     /// Sessions that the peer opened and nobody has accepted yet; the core bounds their number.
     pub(crate) opened: VecDeque<(SessionId, Bytes)>,
     pub(crate) acceptors: Vec<Waker>,
@@ -147,11 +157,10 @@ const UNUSED: &str = "the link is no longer used";
 static ORDER: AtomicU64 = AtomicU64::new(0);
 
 impl Shared {
-    pub(crate) fn new(link: Link) -> Arc<Self> {
+    pub(crate) fn new(link: Link<Slot>) -> Arc<Self> {
         Arc::new(Self {
             state: Mutex::new(State {
                 link,
-                slots: BTreeMap::new(),
                 opened: VecDeque::new(),
                 acceptors: Vec::new(),
                 unused: false,
@@ -199,7 +208,7 @@ impl Shared {
     }
 
     /// A driver's call of its own core. The driver is not told that there is something to send: true says so.
-    pub(crate) fn turn(&self, change: impl FnOnce(&mut Link)) -> bool {
+    pub(crate) fn turn(&self, change: impl FnOnce(&mut Link<Slot>)) -> bool {
         let mut after = After { driver: Some(self.order), ..After::default() };
         {
             let mut state = self.lock();
@@ -221,7 +230,7 @@ impl Shared {
         while let Some(event) = state.link.poll_event() {
             match event {
                 Event::Readable(id) => after.session(state, id, |waiters| waiters.read.take()),
-                Event::Writable(id) => after.session(state, id, |waiters| waiters.write.take()),
+                Event::Writable(id) => after.session(state, id, Waiters::take_write),
                 Event::Answered(id) => after.session(state, id, Waiters::take_answer),
                 Event::Opened { id, header } => {
                     state.opened.push_back((id, header));
@@ -243,7 +252,7 @@ impl Shared {
                     self.status.send_modify(|status| status.down = Some(end));
                     after.wakers.append(&mut state.acceptors);
                     state.opened.clear();
-                    for slot in state.slots.values() {
+                    for slot in state.link.tags() {
                         after.joints.extend(slot.joint().cloned());
                     }
                 }
@@ -259,7 +268,7 @@ impl After {
         id: SessionId,
         take: impl FnOnce(&mut Waiters) -> Option<Waker>,
     ) {
-        match state.slots.get_mut(&id) {
+        match state.link.tag(id) {
             Some(Slot::Spliced(joint)) => self.joints.push(Arc::clone(joint)),
             Some(Slot::Handle(waiters)) => self.wakers.extend(take(waiters)),
             None => {}

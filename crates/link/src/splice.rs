@@ -121,7 +121,7 @@ pub fn splice(left: Session, right: Session) -> Spliced {
     for side in [SpliceSide::Left, SpliceSide::Right] {
         let (shared, id) = joint.side(side);
         let mut handle = shared.peek(|state| {
-            let slot = state.slots.get_mut(&id)?;
+            let slot = state.link.tag(id)?;
             Some(std::mem::replace(slot, Slot::Spliced(Arc::clone(&joint))))
         });
         let seldom = handle.as_mut().and_then(Slot::waiters).and_then(Waiters::has_seldom);
@@ -229,7 +229,7 @@ impl Joint {
         }
     }
 
-    fn step(&self, sides: Sides<'_>) -> Option<SpliceOutcome> {
+    fn step(&self, sides: Sides<'_, Slot>) -> Option<SpliceOutcome> {
         let mut machine = self.lock();
         let end = machine.splice.run(now(), sides)?;
         let (forth, back) = machine.splice.moved();
@@ -238,8 +238,10 @@ impl Joint {
 
     /// The splice is over and has released both sessions: their slots go too.
     fn leave(&self, left: &mut State, right: Option<&mut State>, outcome: SpliceOutcome) {
-        left.slots.remove(&self.left.1);
-        right.unwrap_or(left).slots.remove(&self.right.1);
+        // One that lingers is still there. The splice is not dropped with its slot: whoever runs it holds it.
+        let clear = |state: &mut State, id| state.link.tag(id).map(std::mem::take);
+        clear(left, self.left.1);
+        clear(right.unwrap_or(left), self.right.1);
         let mut machine = self.lock();
         for waits in machine.deadlines.iter().flatten() {
             waits.abort();

@@ -5,7 +5,7 @@ use crate::code::Code;
 use crate::frame::Abort;
 use crate::session::{Opening, SessionId};
 
-impl Link {
+impl<T: Default> Link<T> {
     /// Gives up: both ends read this reason, behind what was sent. Data that has no credit is dropped. An abort
     /// of a session that is already over, or of which both readers have everything, changes nothing.
     pub fn abort(&mut self, id: SessionId, abort: Abort) {
@@ -54,8 +54,9 @@ impl Link {
     fn linger(&mut self, id: SessionId) {
         let Some(session) = self.sessions.get_mut(&id.0) else { return };
         session.progress = self.now;
-        session.linger = session.progress.checked_add(self.config.limits.linger_timeout);
-        if let Some(until) = session.linger.filter(|_| session.is_live()) {
+        let until = session.progress.checked_add(self.config.limits.linger_timeout);
+        if let Some(until) = until.filter(|_| session.is_live()) {
+            session.linger = Some(Box::new(until));
             self.lingering.insert((until, id));
         }
     }
@@ -67,8 +68,9 @@ impl Link {
             self.lingering.remove(&(until, id));
             let timeout = self.config.limits.linger_timeout;
             let Some(session) = self.sessions.get_mut(&id.0) else { continue };
-            session.linger = session.progress.checked_add(timeout).filter(|until| *until > self.now);
-            if let Some(until) = session.linger {
+            let until = session.progress.checked_add(timeout).filter(|until| *until > self.now);
+            session.linger = until.map(Box::new);
+            if let Some(until) = until {
                 self.lingering.insert((until, id));
             } else {
                 self.counters.limits.linger_timeout += 1;
@@ -125,7 +127,7 @@ impl Link {
             return;
         }
         if let Some(until) = session.linger.take() {
-            self.lingering.remove(&(until, id));
+            self.lingering.remove(&(*until, id));
         }
         if session.ours {
             self.open_ours -= 1;

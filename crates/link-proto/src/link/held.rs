@@ -24,7 +24,7 @@ pub struct Held {
     pub lingering: usize,
 }
 
-impl Link {
+impl<T: Default> Link<T> {
     /// What this link holds now.
     #[must_use]
     pub fn held(&self) -> Held {

@@ -13,7 +13,7 @@ use crate::session::{RecvPhase, SessionId};
 /// up a fifth by milliseconds.
 const LEAST_ROUND_TRIP: Duration = Duration::from_micros(125);
 
-impl Link {
+impl<T: Default> Link<T> {
     /// Takes up to `max` bytes and gives the peer credit for them. The end, once read, is acknowledged.
     ///
     /// # Errors

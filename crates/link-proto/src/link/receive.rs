@@ -12,6 +12,11 @@ use crate::hello::Hello;
 use crate::session::{Opening, RecvPhase, SendPhase, Session, SessionId};
 
 impl Link {
+    /// Most bytes that [`Link::handle_bytes`] leaves for later.
+    pub const LONGEST_FRAME: usize = 1 + 3 * crate::varint::MAX_LEN + 4_096;
+}
+
+impl<T: Default> Link<T> {
     /// Takes what the carrier read, as much as can be understood now; an incomplete frame stays in `bytes` and
     /// wants more behind it. At most [`Link::LONGEST_FRAME`] bytes stay.
     ///
@@ -35,9 +40,6 @@ impl Link {
             bytes.clear();
         }
     }
-
-    /// Most bytes that [`Link::handle_bytes`] leaves for later.
-    pub const LONGEST_FRAME: usize = 1 + 3 * crate::varint::MAX_LEN + 4_096;
 
     /// The carrier ended or failed.
     pub fn handle_carrier_end(&mut self, now: Instant, message: impl Into<String>) {
@@ -206,7 +208,7 @@ impl Link {
             return Err(ProtocolError::Answer(id.0));
         }
         session.opening = Opening::Answered;
-        session.header = header;
+        session.keep_header(header);
         if std::mem::take(&mut session.waiting.answer) {
             self.events.push_back(Event::Answered(id));
         }
@@ -296,7 +298,7 @@ impl Link {
     }
 
     /// The session that a frame speaks of; `None` if it is over for this side, which the peer may not know yet.
-    fn known(&mut self, id: SessionId) -> Result<Option<&mut Session>, ProtocolError> {
+    fn known(&mut self, id: SessionId) -> Result<Option<&mut Session<T>>, ProtocolError> {
         let ours = (id.0 % 2 == 1) == (self.config.side == super::Side::Dialer);
         let next = if ours { self.next_ours } else { self.next_theirs };
         if id.0 >= next || id.0 == 0 {

@@ -87,7 +87,7 @@ pub enum SendState {
     Acknowledged,
 }
 
-impl Link {
+impl<T: Default> Link<T> {
     /// Opens a session. Its header goes out with the next transmit; data may be written at once, within the
     /// peer's early credit.
     ///
@@ -135,7 +135,7 @@ impl Link {
             return;
         }
         session.opening = Opening::AnswerQueued;
-        session.header = header;
+        session.keep_header(header);
         self.unanswered_theirs -= 1;
         self.widen_to_first(id);
         self.queue_turn(id);
@@ -149,7 +149,7 @@ impl Link {
     pub fn answered(&mut self, id: SessionId) -> Result<Option<Bytes>, Abort> {
         let session = self.sessions.get_mut(&id.0).ok_or_else(forgotten)?;
         match (session.opening, &session.ended) {
-            (Opening::Answered, _) => Ok(Some(session.header.clone())),
+            (Opening::Answered, _) => Ok(Some(session.header())),
             (_, Some(abort)) => Err(Abort::clone(abort)),
             (Opening::Queued | Opening::Unanswered | Opening::AnswerQueued, None) => {
                 session.waiting.answer = true;
@@ -202,7 +202,7 @@ impl Link {
         &mut self,
         id: SessionId,
         len: usize,
-        put: impl FnOnce(&mut Session, usize, &mut Pins) -> usize,
+        put: impl FnOnce(&mut Session<T>, usize, &mut Pins) -> usize,
     ) -> Result<Write, Abort> {
         if !self.ready_to_write(id)? {
             return Ok(Write::Pending);
@@ -335,7 +335,7 @@ impl Link {
 
 /// Drops forgotten sessions from a queue that consists mostly of them: nothing else shortens it while the carrier
 /// takes nothing.
-fn prune(queue: &mut VecDeque<SessionId>, sessions: &BTreeMap<u64, Box<Session>>) {
+fn prune<T>(queue: &mut VecDeque<SessionId>, sessions: &BTreeMap<u64, Box<Session<T>>>) {
     if queue.len() > 2 * sessions.len() + 64 {
         queue.retain(|id| sessions.contains_key(&id.0));
     }

@@ -8,7 +8,7 @@ use crate::frame::Abort;
 use crate::session::SessionId;
 use crate::watch::Due;
 
-impl Link {
+impl<T: Default> Link<T> {
     /// When [`Link::handle_timeout`] wants to be called next; `None` once the link is over.
     pub fn poll_timeout(&mut self) -> Option<Instant> {
         let next = match self.phase {

@@ -56,7 +56,7 @@ impl Transmit {
     }
 }
 
-impl Link {
+impl<T: Default> Link<T> {
     /// Appends what may go now to `out`, until that holds `max` bytes or more; true if it appended anything.
     ///
     /// Control goes before data; sessions take turns of at most 16 KiB. Keep `max` small (64 KiB): what has left
@@ -176,15 +176,15 @@ impl Link {
 
 /// One session's turn: its open, its data up to a turn's size, then answer, end and abort. Returns the count of
 /// payload bytes.
-fn put_turn(
+fn put_turn<T>(
     id: SessionId,
-    session: &mut Session,
+    session: &mut Session<T>,
     heads: &mut BytesMut,
     out: &mut Transmit,
     pins: &mut Pins,
 ) -> u64 {
     if session.opening == Opening::Queued {
-        let header = std::mem::take(&mut session.header);
+        let header = session.take_header();
         session.opening = Opening::Unanswered;
         frame::encode(&Frame::Open { id, header }, heads);
     }
@@ -199,7 +199,7 @@ fn put_turn(
     }
     // All that has credit is out: what follows the data may go.
     if session.opening == Opening::AnswerQueued {
-        let header = std::mem::take(&mut session.header);
+        let header = session.take_header();
         session.opening = Opening::Answered;
         let credit = session.recv.credit.grant();
         frame::encode(&Frame::Answer { id, credit, header }, heads);
