@@ -28,7 +28,7 @@
 //!
 //! | step | what it does |
 //! |---|---|
-//! | `{"send": {"bytes": B, "per_s": R}}` | writes the next bytes |
+//! | `{"send": {"bytes": B, "per_s": R, "chunk": C}}` | writes the next bytes |
 //! | `{"text": T}` | writes a text |
 //! | `{"recv": {"bytes": B, "per_s": R}}` | reads so many bytes; an end is a fault |
 //! | `"recv_fin"` | reads to the end; any end but a FIN is a fault |
@@ -42,7 +42,8 @@
 //! | `"fin"`, `"rst"`, `"close"`, `"shut_rd"` | ends the sending side; resets; ends both; ends the reading side |
 //! | `{"also": [...]}` | does these steps at the same time |
 //! | `{"repeat": {"times": N, "ops": [...]}}` | does them so often |
-//! | `{"proxy": {"to": A, "idle_ms": M}}` | carries bytes to that address; cuts when nothing came for so long |
+//! | `{"ask": [...]}`, `"obey"` | writes steps as a line; reads such a line and does the steps: so the client says what the server does |
+//! | `{"proxy": {"to": A, "limits": {...}}}` | carries bytes to that address; cuts after `idle_ms`, `after_ms`, or `step_bytes` |
 //!
 //! A connection is closed at its script's end: by a reset where unread bytes are left, as the kernel does.
 

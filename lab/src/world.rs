@@ -67,7 +67,7 @@ pub(crate) struct Options {
     pub(crate) small_disks: bool,
     /// Whether the chain's processes have a clock that can be moved.
     pub(crate) faked_clock: bool,
-    /// Lines behind the agent's file: keys of its own, then, indented, further services.
+    /// Lines behind the agent's file: further services, indented, then further keys.
     pub(crate) agent_lines: &'static str,
     /// The same for the sidecar and its mappings. `FOLDER` becomes the world's folder.
     pub(crate) sidecar_lines: &'static str,
@@ -108,6 +108,8 @@ pub(crate) struct World {
     processes: Vec<Process>,
     apps: Vec<App>,
     disks: Vec<SmallDisk>,
+    /// Edges that were added, and their hosts.
+    edges: Vec<(String, String)>,
     pub(crate) net: Net,
     folder: PathBuf,
     hopline: PathBuf,
@@ -137,6 +139,7 @@ impl World {
             processes: Vec::new(),
             apps: Vec::new(),
             disks: Vec::new(),
+            edges: Vec::new(),
             net,
             folder: folder.to_path_buf(),
             hopline,
@@ -149,8 +152,8 @@ impl World {
         }
         if world.options.way != Way::Direct {
             world.start_relay()?;
-            world.join("agent", "db", "--publish")?;
-            world.join("sidecar", "web", "--dial")?;
+            world.join("agent", "db-1", "db", "--publish")?;
+            world.join("sidecar", "web-1", "web", "--dial")?;
             world.write_files()?;
             world.start_edge("agent")?;
             world.start_edge("sidecar")?;
@@ -185,15 +188,36 @@ impl World {
             .with_context(|| self.last_words("relay"))
     }
 
-    /// Starts an edge, `agent` or `sidecar`, as at first.
+    /// Joins one more edge on a host under this name, with a right such as `--dial`, and starts it with this config,
+    /// behind a `status:` of its own.
+    ///
+    /// # Errors
+    ///
+    /// When it cannot join or be started. It may not be ready yet.
+    pub(crate) fn add_edge(
+        &mut self,
+        name: &str,
+        host: &str,
+        right: &str,
+        config: &str,
+    ) -> anyhow::Result<()> {
+        self.join(name, name, host, right)?;
+        self.edges.push((name.to_owned(), host.to_owned()));
+        let status = format!("status: \"unix:{}\"\n", self.status_socket(name).display());
+        fs::write(self.path(&format!("{name}.yaml")), status + config)?;
+        self.start_edge(name)
+    }
+
+    /// Starts an edge, `agent`, `sidecar` or one that was added, as at first.
     ///
     /// # Errors
     ///
     /// When it cannot be started.
     pub(crate) fn start_edge(&mut self, name: &str) -> anyhow::Result<()> {
         let (file, state) = (self.path(&format!("{name}.yaml")), self.path(name));
-        let host = if name == "agent" { "db" } else { "web" };
-        self.start(host, name, &["up", "-c", &file, "--state", &state])
+        let added = self.edges.iter().find(|(edge, _)| edge == name).map(|(_, host)| host.clone());
+        let host = added.unwrap_or_else(|| if name == "agent" { "db" } else { "web" }.to_owned());
+        self.start(&host, name, &["up", "-c", &file, "--state", &state])
     }
 
     fn start(&mut self, host: &str, name: &str, words: &[&str]) -> anyhow::Result<()> {
@@ -226,13 +250,12 @@ impl World {
         Ok(words.map(|(key, value)| (key.to_owned(), value)).to_vec())
     }
 
-    fn join(&self, name: &str, host: &str, right: &str) -> anyhow::Result<()> {
+    fn join(&self, name: &str, machine: &str, host: &str, right: &str) -> anyhow::Result<()> {
         let hopline = self.hopline.display().to_string();
         let relay = format!("{}:7443", self.net.address("relay"));
         let state = self.path("relay");
         let token =
             shell::run(&[&hopline, "token", "create", "--state", &state, "--relay", &relay, right, "*"])?;
-        let machine = if name == "agent" { "db-1" } else { "web-1" };
         let namespace = self.net.namespace(host);
         let own = self.path(name);
         let join =

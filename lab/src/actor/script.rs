@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use rand::{RngExt as _, SeedableRng as _};
 use rand_chacha::ChaCha8Rng;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use super::emit;
@@ -19,7 +19,7 @@ use crate::seeded::Seeded;
 use crate::shell::now_ms;
 
 /// One step.
-#[derive(Debug, Clone, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Op {
     /// Writes the next bytes of the own seeded stream.
@@ -27,6 +27,9 @@ pub(super) enum Op {
         bytes: u64,
         #[serde(default)]
         per_s: Option<u64>,
+        /// So many with each write, instead of as many as fit.
+        #[serde(default)]
+        chunk: Option<usize>,
     },
     /// Writes this text.
     Text(String),
@@ -47,6 +50,10 @@ pub(super) enum Op {
     RecvText(String),
     /// Sends back what comes, until a FIN.
     Echo,
+    /// Writes these steps as a line of JSON, for an `obey` at the other side.
+    Ask(Vec<Self>),
+    /// Reads such a line and does its steps.
+    Obey,
     /// Sends a piece, waits until it has come back, and again: so often, or for so long.
     PingPong {
         bytes: usize,
@@ -75,12 +82,11 @@ pub(super) enum Op {
         times: u64,
         ops: Vec<Self>,
     },
-    /// Carries bytes both ways between this connection and that address, until either ends; cut when nothing has come
-    /// for `idle_ms`.
+    /// Carries bytes both ways between this connection and that address, until either ends, or as the limits say.
     Proxy {
         to: String,
         #[serde(default)]
-        idle_ms: Option<u64>,
+        limits: proxy::Limits,
     },
 }
 
@@ -94,6 +100,8 @@ impl Op {
             Self::RecvEnd { .. } => "recv_end",
             Self::RecvText(_) => "recv_text",
             Self::Echo => "echo",
+            Self::Ask(_) => "ask",
+            Self::Obey => "obey",
             Self::PingPong { .. } => "ping_pong",
             Self::Wait(_) | Self::WaitBetween(..) => "wait",
             Self::Until(_) => "until",
@@ -189,7 +197,7 @@ impl Run<'_> {
         let stream = &conn.stream;
         let gone = |result: io::Result<()>| result.map_err(|error| how(&error));
         match op {
-            Op::Send { bytes, per_s } => self.send(*bytes, *per_s),
+            Op::Send { bytes, per_s, chunk } => self.send(*bytes, *per_s, *chunk),
             Op::Text(text) => gone(stream.write_all(text.as_bytes())),
             Op::Recv { bytes, per_s } => match self.recv(Some(*bytes), *per_s)? {
                 None => Ok(()),
@@ -204,7 +212,17 @@ impl Run<'_> {
                 self.done.end = self.recv(None, *per_s)?;
                 Ok(())
             }
-            Op::RecvText(text) => self.recv_text(text),
+            Op::RecvText(text) => self.recv_text(text).map(drop),
+            Op::Ask(ops) => {
+                let mut line = serde_json::to_string(ops).map_err(|error| error.to_string())?;
+                line.push('\n');
+                gone(stream.write_all(line.as_bytes()))
+            }
+            Op::Obey => {
+                let line = self.recv_text("\n")?;
+                let ops: Vec<Op> = serde_json::from_slice(&line).map_err(|error| error.to_string())?;
+                self.all(&ops)
+            }
             Op::Echo => self.echo(),
             Op::PingPong { bytes, times, for_ms, pause_ms } => {
                 self.ping_pong(*bytes, *times, *for_ms, *pause_ms)
@@ -237,13 +255,13 @@ impl Run<'_> {
                 Ok(())
             }
             Op::Repeat { times, ops } => (0..*times).try_for_each(|_| self.all(ops)),
-            Op::Proxy { to, idle_ms } => gone(proxy::carry(stream, to, idle_ms.map(Duration::from_millis))),
+            Op::Proxy { to, limits } => gone(proxy::carry(stream, to, conn.number, limits)),
         }
     }
 
-    fn send(&mut self, bytes: u64, per_s: Option<u64>) -> Result<(), String> {
+    fn send(&mut self, bytes: u64, per_s: Option<u64>, chunk: Option<usize>) -> Result<(), String> {
         let mut own = self.conn.own.lock().unwrap_or_else(PoisonError::into_inner);
-        let piece = piece(per_s);
+        let piece = chunk.unwrap_or_else(|| piece(per_s));
         let mut left = bytes;
         while left > 0 {
             let bytes = own.take(usize::try_from(left).unwrap_or(piece).min(piece));
@@ -260,6 +278,7 @@ impl Run<'_> {
         let mut peers = self.conn.peers.lock().unwrap_or_else(PoisonError::into_inner);
         let mut buffer = vec![0; piece(per_s)];
         let mut left = bytes.unwrap_or(u64::MAX);
+        let mut last = Instant::now();
         while left > 0 {
             let room = usize::try_from(left).unwrap_or(usize::MAX).min(buffer.len());
             let length = match self.conn.stream.read(&mut buffer[..room]) {
@@ -274,11 +293,13 @@ impl Run<'_> {
             self.done.received += length as u64;
             left -= length as u64;
             rest(per_s);
+            self.done.gap_ms = self.done.gap_ms.max(last.elapsed().as_secs_f64() * 1e3);
+            last = Instant::now();
         }
         Ok(None)
     }
 
-    fn recv_text(&mut self, text: &str) -> Result<(), String> {
+    fn recv_text(&mut self, text: &str) -> Result<Vec<u8>, String> {
         let mut seen = Vec::new();
         let mut byte = [0; 1];
         // Byte by byte: what comes behind the text is the next step's.
@@ -291,7 +312,7 @@ impl Run<'_> {
             self.done.first_ms.get_or_insert_with(|| self.conn.began.elapsed().as_secs_f64() * 1e3);
         }
         self.done.received += seen.len() as u64;
-        Ok(())
+        Ok(seen)
     }
 
     fn echo(&mut self) -> Result<(), String> {

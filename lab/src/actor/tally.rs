@@ -17,6 +17,8 @@ pub(super) struct Outcome {
     pub(super) ms: f64,
     /// From before the dial to the first byte that was read.
     pub(super) first_ms: Option<f64>,
+    /// The longest time between two reads of a `recv`, and before its first.
+    pub(super) gap_ms: f64,
     /// One for each round of a ping-pong.
     pub(super) rounds_ms: Vec<f64>,
     /// Each step that was done, and when.
@@ -31,6 +33,7 @@ impl Outcome {
         self.sent += other.sent;
         self.received += other.received;
         self.first_ms = [self.first_ms, other.first_ms].into_iter().flatten().min_by(f64::total_cmp);
+        self.gap_ms = self.gap_ms.max(other.gap_ms);
         self.rounds_ms.extend(other.rounds_ms);
         self.marks.extend(other.marks);
     }
@@ -48,6 +51,7 @@ pub(super) struct Tally {
     received: u64,
     ms: Vec<f64>,
     first_ms: Vec<f64>,
+    gap_ms: Vec<f64>,
     rounds_ms: Vec<f64>,
     /// Of the last one that ended.
     marks: Vec<(&'static str, f64)>,
@@ -68,6 +72,7 @@ impl Tally {
         self.received += outcome.received;
         self.ms.push(outcome.ms);
         self.first_ms.extend(outcome.first_ms);
+        self.gap_ms.push(outcome.gap_ms);
         self.rounds_ms.extend(outcome.rounds_ms);
         self.marks = outcome.marks;
     }
@@ -86,6 +91,7 @@ impl Tally {
             "received": self.received,
             "ms": spread(&self.ms),
             "first_ms": spread(&self.first_ms),
+            "gap_ms": spread(&self.gap_ms),
             "rounds_ms": spread(&self.rounds_ms),
             "marks": self.marks,
         })

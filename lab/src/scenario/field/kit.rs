@@ -10,6 +10,7 @@ use super::super::{Case, Figure, Pace, Scenario};
 use crate::app::Event;
 use crate::measure::Held;
 use crate::result::Bound;
+use crate::shell;
 use crate::world::{Options, Way, World};
 
 /// For what should be there at once, on a busy machine.
@@ -34,6 +35,29 @@ pub(super) const BASE: Scenario = Scenario {
 /// A figure that no article has.
 pub(super) const fn figure(id: &'static str, what: &'static str, unit: &'static str, bound: Bound) -> Figure {
     Figure { id, what, unit, article: "", bound }
+}
+
+/// Further services for scenarios that dial what is not there, and the mappings for them: `closed` has no server, `hole`
+/// is an address that nobody has, and that swallows what it is sent.
+pub(super) const NOBODY: (&str, &str) = (
+    "  closed: { tcp: { tcp: 50099 } }\n  hole: { tcp: { forward: \"10.64.0.99:50099\" } }\n",
+    "  closed: { listen: \"127.0.0.1:7903\" }\n  hole: { listen: \"127.0.0.1:7904\" }\n",
+);
+
+/// Makes packets to 10.64.0.99 leave this host and arrive nowhere.
+///
+/// # Errors
+///
+/// When `ip` fails.
+pub(super) fn dig_hole(world: &World, host: &str) -> anyhow::Result<()> {
+    let namespace = world.net.namespace(host);
+    let address = ["10.64.0.99", "lladdr", "02:00:00:00:00:99", "dev", "eth0", "nud", "permanent"];
+    shell::run(&[&["ip", "-n", &namespace, "neigh", "replace"][..], &address].concat()).map(drop)
+}
+
+/// A world with these services.
+pub(super) fn with_nobody(case: &Case<'_>) -> Options {
+    Options { agent_lines: NOBODY.0, sidecar_lines: NOBODY.1, ..Options::plain(case.way) }
 }
 
 /// A world with a raw server and a raw client.
@@ -201,6 +225,31 @@ impl Raw {
     /// When the sidecar does not answer.
     pub(super) fn open_sessions(&self) -> anyhow::Result<f64> {
         self.entry("sidecar", "mappings", |entry| entry["sessions"]["open"].as_f64().unwrap_or(f64::NAN))
+    }
+
+    /// Links that an edge has had so far; none directly.
+    ///
+    /// # Errors
+    ///
+    /// When it does not answer.
+    pub(super) fn links_made(&self, edge: &str) -> anyhow::Result<f64> {
+        self.metric(edge, "hopline_link_dials_total", "result=\"up\"")
+    }
+
+    /// The sum of a family's samples on a process's `/metrics` whose labels hold this text; 0 directly.
+    ///
+    /// # Errors
+    ///
+    /// When it does not answer.
+    pub(super) fn metric(&self, process: &str, family: &str, labels: &str) -> anyhow::Result<f64> {
+        if self.world.way() == Way::Direct {
+            return Ok(0.0);
+        }
+        let (_, text) = crate::status::get(&self.world.status_socket(process), "/metrics")?;
+        let samples = text.lines().filter_map(|line| line.strip_prefix(family)?.rsplit_once(' '));
+        let mine =
+            samples.filter(|(own, _)| (own.is_empty() || own.starts_with('{')) && own.contains(labels));
+        Ok(mine.filter_map(|(_, number)| number.parse::<f64>().ok()).sum())
     }
 
     /// Something of the raw service's entry in `/status`: a mapping of the `sidecar`, a service of the `agent`. Empty

@@ -3,10 +3,12 @@
 
 mod ends;
 mod kit;
+mod resets;
+mod storms;
 
 use super::Scenario;
 
 /// All of them. A further file of scenarios is a module above and a line here.
 pub(super) fn all() -> Vec<Scenario> {
-    [ends::SCENARIOS].concat()
+    [ends::SCENARIOS, resets::SCENARIOS, storms::SCENARIOS].concat()
 }
