@@ -17,7 +17,7 @@ pub mod families;
 mod relay;
 
 use crate::counts::reason;
-use crate::status::{Finding, Status};
+use crate::status::{Budget, Finding, Status};
 
 /// What a family's samples are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -234,6 +234,11 @@ fn common(
     for (labels, count) in counts {
         metrics.gauge(&families::FINDINGS, labels, count);
     }
+}
+
+fn windows(metrics: &mut Metrics, all: Budget) {
+    metrics.gauge(&families::WINDOW, [], all.used as f64);
+    metrics.gauge(&families::WINDOW_LIMIT, [], all.limit as f64);
 }
 
 fn limits(metrics: &mut Metrics, reached: &BTreeMap<String, u64>) {

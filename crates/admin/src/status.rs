@@ -138,6 +138,9 @@ pub struct EdgeLink {
     /// Open sessions on this link.
     #[serde(default)]
     pub sessions: u64,
+    /// What unread data of its sessions may come to hold, in bytes; a limit of 0 while there is no link.
+    #[serde(default)]
+    pub window_bytes: Budget,
     /// Why the link last failed, or could not be made; null when it never did.
     #[serde(default)]
     pub last_error: Option<LastError>,
@@ -440,6 +443,9 @@ pub struct RelayLink {
     /// Open sessions on this link.
     #[serde(default)]
     pub sessions: u64,
+    /// What unread data of its sessions may come to hold, in bytes.
+    #[serde(default)]
+    pub window_bytes: Budget,
     /// The instance id of the machine's process, in hex.
     #[serde(default)]
     pub instance: String,

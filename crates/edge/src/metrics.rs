@@ -7,7 +7,7 @@ use hopline_admin::counts::EndCounter;
 use hopline_admin::metrics::{Buckets, Metrics, families};
 use hopline_admin::status::{Budget, Bytes, Dials, EdgeBudgets, LinkHistory};
 use hopline_h2_watch::{GaveUp, Histogram, MappingWatch, Status};
-use hopline_link::{Counters, LinkEnd};
+use hopline_link::{Counters, Info, LinkEnd};
 
 use crate::agent::Agent;
 use crate::kept::MEMORY;
@@ -67,7 +67,13 @@ impl LinkCounts {
     }
 }
 
+/// What unread data may come to hold on one link.
+pub(crate) fn window(info: &Info) -> Budget {
+    Budget { used: info.window_bytes, limit: info.window_budget }
+}
+
 pub(crate) fn budgets(uplinks: &Uplinks, agent: &Agent) -> EdgeBudgets {
+    let links = uplinks.all().iter().flat_map(|uplink| uplink.links());
     EdgeBudgets {
         held_opens: Budget { used: uplinks.held() as u64, limit: MAX_HELD as u64 },
         // Sidecar and agent have one each.
@@ -75,6 +81,7 @@ pub(crate) fn budgets(uplinks: &Uplinks, agent: &Agent) -> EdgeBudgets {
             used: (uplinks.memory().used() + agent.memory().used()) as u64,
             limit: 2 * MEMORY as u64,
         },
+        window_bytes: links.map(|mux| window(&mux.info())).fold(Budget::default(), Budget::plus),
     }
 }
 
@@ -135,6 +142,32 @@ mod tests {
     use hopline_link::Code;
 
     use super::*;
+
+    /// What `docs/metrics.md` says of the series of what is read in passing, and of limits.
+    #[test]
+    fn the_lists_are_as_long_as_the_documented_bounds_say() {
+        let bound = |family: &str| {
+            let families = families::all();
+            let found = families.iter().find(|described| described.name == family).unwrap();
+            found
+                .series
+                .trim_start_matches("mappings x ")
+                .split(' ')
+                .next()
+                .unwrap()
+                .parse::<usize>()
+                .unwrap()
+        };
+        assert_eq!(bound("hopline_calls_total"), Status::all().count());
+        // The bounds, infinity, the sum and the count.
+        for histogram in ["hopline_call_duration_seconds", "hopline_call_deadline_left_seconds"] {
+            assert_eq!(bound(histogram), Histogram::BOUNDS_MS.len() + 3);
+        }
+        assert_eq!(bound("hopline_hints_total"), hopline_h2_watch::HintKind::ALL.len());
+        assert_eq!(bound("hopline_inspected_connections_total"), 3);
+        assert_eq!(bound("hopline_inspect_gave_up_total"), GaveUp::ALL.len());
+        assert!(bound("hopline_limit_reached_total") >= Counters::default().limits.by_limit().count());
+    }
 
     #[test]
     fn calls_are_shown_by_families_of_the_table() {

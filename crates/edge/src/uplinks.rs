@@ -86,7 +86,7 @@ impl Uplink {
     }
 
     /// All links that are up.
-    fn links(&self) -> Vec<Mux> {
+    pub(crate) fn links(&self) -> Vec<Mux> {
         let state = self.lock();
         state.mux.iter().chain(&state.retired).cloned().collect()
     }

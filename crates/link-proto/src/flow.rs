@@ -250,6 +250,10 @@ impl Budget {
         self.used
     }
 
+    pub(crate) const fn total(&self) -> u64 {
+        self.total
+    }
+
     /// Charges for `credit` what it may hold now. Needed after everything that lowers it.
     pub(crate) fn settle(&mut self, credit: &mut RecvCredit) {
         let owed = credit.liability().saturating_sub(self.early);

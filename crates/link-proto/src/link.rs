@@ -281,6 +281,12 @@ impl<T: Default> Link<T> {
         self.budget.used()
     }
 
+    /// What [`Link::budget_used`] may be at most: [`Limits::budget`](crate::Limits::budget), in bytes.
+    #[must_use]
+    pub fn budget(&self) -> u64 {
+        self.budget.total()
+    }
+
     /// Says goodbye: every session ends with this reason at both ends, and the link is over. The goodbye is the
     /// last thing that [`Link::poll_transmit`] gives.
     pub fn close(&mut self, code: Code, message: impl Into<String>) {

@@ -444,7 +444,8 @@ fn the_page_is_the_table() {
         "# Limits of a link\n\n\
          Everything that a peer can make one end of a link hold, with its bound. The table is `LIMITS` in\n\
          `crates/link-proto/src/limits.rs`; `HOPLINE_BLESS=1 cargo test -p hopline-link-proto --test limits` writes\n\
-         this page from it. Each limit counts how often it was met, under its name, in `Counters::limits`; a test\n\
+         this page from it. Each limit counts how often it was met, under its name, in `Counters::limits`; relay\n\
+         and edge show the sums in `/status` (`limits_reached`) and `/metrics` (`hopline_limit_reached_total`). A test\n\
          provokes every row. What may be set is a field of `Limits`, which says why its default is what it is.\n\n\
          One session costs at most its window in unread bytes, whatever its peer does. All sessions of a link\n\
          together cost their number times `early_credit`, and `budget`: 128 MiB for 4,096 by default. What waits to be\n\

@@ -47,6 +47,10 @@ pub struct Info {
     pub sessions: u32,
     /// The liveness in force.
     pub liveness: Liveness,
+    /// Bytes that unread data of sessions may come to hold, beyond what each has before its answer.
+    pub window_bytes: u64,
+    /// What `window_bytes` may be at most: [`Limits::budget`](crate::Limits::budget).
+    pub window_budget: u64,
     /// Bytes and odd things counted.
     pub counters: Counters,
 }
@@ -206,6 +210,8 @@ impl Mux {
             last_heard: now().saturating_duration_since(state.link.last_heard()),
             sessions: state.link.open_sessions(),
             liveness: state.link.liveness(),
+            window_bytes: state.link.budget_used(),
+            window_budget: state.link.budget(),
             counters: state.link.counters(),
         })
     }

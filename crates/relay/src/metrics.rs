@@ -71,7 +71,7 @@ impl Counted {
     }
 }
 
-pub(crate) fn budgets(router: &Router) -> RelayBudgets {
+pub(crate) fn budgets(router: &Router, window_bytes: Budget) -> RelayBudgets {
     let gauges = router.gauges();
     // Nothing but `hold` can be set.
     let limits = RouterConfig::default();
@@ -80,5 +80,25 @@ pub(crate) fn budgets(router: &Router) -> RelayBudgets {
         held_opens: budget(gauges.held, limits.max_held),
         links: budget(gauges.links, limits.max_links),
         registrations: budget(gauges.registrations, limits.max_registrations),
+        window_bytes,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use hopline_admin::metrics::families;
+    use hopline_link::Counters;
+
+    /// What `docs/metrics.md` says of the series of limits.
+    #[test]
+    fn a_relay_has_as_many_limits_as_the_documented_bound_says() {
+        let of_links: Vec<_> = Counters::default().limits.by_limit().map(|(name, _)| name).collect();
+        let of_router: Vec<_> =
+            crate::core::Counters::default().by_limit().iter().map(|(name, _)| *name).collect();
+        assert!(of_links.iter().all(|name| !of_router.contains(name)));
+        let families = families::all();
+        let described = families.iter().find(|family| family.name == "hopline_limit_reached_total").unwrap();
+        let (all, link, router) = (of_links.len() + of_router.len(), of_links.len(), of_router.len());
+        assert_eq!(described.series, format!("{all} limits: {link} of a link, {router} of the router"));
     }
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use hopline_admin::status::{
-    AgentState, LinkState, Opens, RelayAgent, RelayLink, RelayService, RelayState, RelayStatus, Role,
+    AgentState, Budget, LinkState, Opens, RelayAgent, RelayLink, RelayService, RelayState, RelayStatus, Role,
     SessionCounts, Status, seconds,
 };
 use hopline_route_proto::ServiceState;
@@ -21,8 +21,12 @@ impl hopline_admin::Source for Source {
         let hub = &self.0;
         hub.peek(|state| {
             let mut carried = hub.counted.carried();
+            let mut window_bytes = Budget::default();
             for link in state.links.values() {
-                carried.add(&link.mux.info().counters);
+                let info = link.mux.info();
+                carried.add(&info.counters);
+                let window = Budget { used: info.window_bytes, limit: info.window_budget };
+                window_bytes = window_bytes.plus(window);
             }
             for (limit, count) in state.router.counters().by_limit() {
                 carried.add_limit(limit, count);
@@ -69,7 +73,7 @@ impl hopline_admin::Source for Source {
                 aborts: hub.counted.aborts.counts(),
                 bytes: carried.bytes,
                 link_ends: hub.counted.ends.counts(),
-                budgets: metrics::budgets(&state.router),
+                budgets: metrics::budgets(&state.router, window_bytes),
                 limits_reached: carried.limits,
             })
         })
@@ -95,6 +99,7 @@ fn link_status(link: &LinkStatus, entry: &LinkEntry) -> RelayLink {
         liveness: info.liveness.to_string(),
         last_heard_ms: u64::try_from(info.last_heard.as_millis()).ok(),
         sessions: u64::from(info.sessions),
+        window_bytes: Budget { used: info.window_bytes, limit: info.window_budget },
         instance: link.instance.map(|instance| format!("{instance}")).unwrap_or_default(),
     }
 }

@@ -25,6 +25,7 @@ pub(super) fn fill(metrics: &mut Metrics, status: &EdgeStatus) {
     metrics.gauge(&f::HELD_OPENS_LIMIT, [], budgets.held_opens.limit as f64);
     metrics.gauge(&f::KEPT, [], budgets.kept_bytes.used as f64);
     metrics.gauge(&f::KEPT_LIMIT, [], budgets.kept_bytes.limit as f64);
+    super::windows(metrics, budgets.window_bytes);
     super::limits(metrics, &status.limits_reached);
 }
 
@@ -41,6 +42,10 @@ fn fill_link(metrics: &mut Metrics, link: &EdgeLink) {
         metrics.gauge(&f::LINK_LAST_HEARD, [relay], ms as f64 / 1e3);
     }
     metrics.gauge(&f::LINK_SESSIONS, [relay], link.sessions as f64);
+    if link.window_bytes.limit > 0 {
+        metrics.gauge(&f::LINK_WINDOW, [relay], link.window_bytes.used as f64);
+        metrics.gauge(&f::LINK_WINDOW_LIMIT, [relay], link.window_bytes.limit as f64);
+    }
     metrics.counter(&f::LINK_SENT, [relay], link.history.bytes.sent);
     metrics.counter(&f::LINK_RECEIVED, [relay], link.history.bytes.received);
     metrics.counter(&f::LINK_DIALS, [relay, "up"], link.history.dials.up);

@@ -40,6 +40,10 @@ families! {
         "Seconds since the last byte came by the link to the relay; absent while there is no link.";
     LINK_SESSIONS: Gauge = "hopline_link_open_sessions", ["relay"], "relays",
         "Sessions open on the link to the relay, the control session included.";
+    LINK_WINDOW: Gauge = "hopline_link_window_bytes", ["relay"], "relays",
+        "What unread data of the link's sessions may come to hold; absent while there is no link.";
+    LINK_WINDOW_LIMIT: Gauge = "hopline_link_window_bytes_limit", ["relay"], "relays",
+        "What unread data of the link's sessions may come to hold at most; absent while there is no link.";
     LINK_SENT: Counter = "hopline_link_sent_bytes_total", ["relay"], "relays",
         "Payload of sessions sent on links to the relay.";
     LINK_RECEIVED: Counter = "hopline_link_received_bytes_total", ["relay"], "relays",
@@ -112,6 +116,8 @@ families! {
         "The longest round trip of any link at the relay; absent while none is known.";
     RELAY_LAST_HEARD: Gauge = "hopline_relay_link_last_heard_max_seconds", [], "1",
         "The longest time for which any link at the relay has been silent; absent while there is none.";
+    RELAY_WINDOW_MAX: Gauge = "hopline_relay_link_window_bytes_max", [], "1",
+        "The most that unread data may come to hold on any one link at the relay; absent while there is none.";
     RELAY_LINK_ENDS: Counter = "hopline_relay_link_ends_total", ["cause"], "6 causes",
         "Links at the relay that ended, by cause.";
     RELAY_DEATHS: Counter = "hopline_relay_liveness_deaths_total", [], "1",
@@ -147,6 +153,10 @@ families! {
         "Registrations of services that the relay holds.";
     REGISTRATIONS_LIMIT: Gauge = "hopline_relay_registrations_limit", [], "1",
         "How many registrations the relay takes at most.";
-    LIMIT_REACHED: Counter = "hopline_limit_reached_total", ["limit"], "limits of docs/limits.md and of the router",
+    WINDOW: Gauge = "hopline_window_bytes", [], "1",
+        "What unread data of sessions may come to hold, on all links together.";
+    WINDOW_LIMIT: Gauge = "hopline_window_bytes_limit", [], "1",
+        "What unread data of sessions may come to hold at most: the budget of one link, times the links.";
+    LIMIT_REACHED: Counter = "hopline_limit_reached_total", ["limit"], "33 limits: 22 of a link, 11 of the router",
         "How often a limit on what a peer can make this process hold was met, by its name.";
 }

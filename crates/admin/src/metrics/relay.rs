@@ -22,6 +22,9 @@ pub(super) fn fill(metrics: &mut Metrics, status: &RelayStatus) {
     if let Some(ms) = live().filter_map(|link| link.last_heard_ms).max() {
         metrics.gauge(&f::RELAY_LAST_HEARD, [], ms as f64 / 1e3);
     }
+    if let Some(used) = live().map(|link| link.window_bytes.used).max() {
+        metrics.gauge(&f::RELAY_WINDOW_MAX, [], used as f64);
+    }
     metrics.gauge(&f::RELAY_SERVICES, [], status.services.len() as f64);
     let agents = || status.services.iter().flat_map(|service| &service.agents);
     for state in AGENT_STATES {
@@ -48,5 +51,6 @@ pub(super) fn fill(metrics: &mut Metrics, status: &RelayStatus) {
     metrics.gauge(&f::LINKS_LIMIT, [], budgets.links.limit as f64);
     metrics.gauge(&f::REGISTRATIONS, [], budgets.registrations.used as f64);
     metrics.gauge(&f::REGISTRATIONS_LIMIT, [], budgets.registrations.limit as f64);
+    super::windows(metrics, budgets.window_bytes);
     super::limits(metrics, &status.limits_reached);
 }

@@ -10,7 +10,7 @@ fn eventful() -> Status {
         "machine": "web-1", "version": "0.1.0", "uptime_s": 12.5,
         "links": [
             { "peer": "evil\"}\n", "relay": "relay-a:7443", "address": "192.0.2.1:7443", "state": "suspect",
-              "rtt_us": 1500, "last_heard_ms": 7250, "sessions": 3, "bytes": { "sent": 5, "received": 6 },
+              "window_bytes": { "used": 9, "limit": 10 }, "rtt_us": 1500, "last_heard_ms": 7250, "sessions": 3, "bytes": { "sent": 5, "received": 6 },
               "dials": { "up": 2, "failed": 7 }, "ends": { "dead_peer": 1, "goodbye": 4 },
               "last_error": { "reason": "conn_lost", "hop": 0, "message": "m\n# TYPE x y", "age_s": 1.0 } },
             { "peer": "other", "relay": "relay-b:7443", "address": "x", "state": "connecting" }
@@ -28,7 +28,8 @@ fn eventful() -> Status {
               "opens": { "accepted": 3, "refused": { "dial_failed": 1 } },
               "aborts": [ { "reason": "dial_failed", "hop": 0, "count": 1 } ] }
         ],
-        "budgets": { "held_opens": { "used": 1, "limit": 4096 }, "kept_bytes": { "used": 2, "limit": 3 } },
+        "budgets": { "held_opens": { "used": 1, "limit": 4096 }, "kept_bytes": { "used": 2, "limit": 3 },
+                     "window_bytes": { "used": 9, "limit": 10 } },
         "limits_reached": { "sessions": 2 },
     }))
     .unwrap()
@@ -38,7 +39,7 @@ fn relay() -> Status {
     Status::from_value(serde_json::json!({
         "role": "relay", "name": "relay-a", "version": "0.1.0", "uptime_s": 3, "state": "up",
         "links": [
-            { "machine": "web-1", "address": "x", "state": "up", "rtt_us": 10, "last_heard_ms": 30, "sessions": 1 },
+            { "machine": "web-1", "address": "x", "state": "up", "window_bytes": { "used": 5, "limit": 9 }, "rtt_us": 10, "last_heard_ms": 30, "sessions": 1 },
             { "machine": "db-1", "address": "y", "state": "suspect", "rtt_us": 20, "last_heard_ms": 20, "sessions": 1 },
         ],
         "services": [
@@ -49,7 +50,8 @@ fn relay() -> Status {
         "aborts": [ { "reason": "conn_lost", "hop": 0, "count": 2 } ],
         "bytes": { "sent": 7, "received": 8 }, "link_ends": { "dead_peer": 2, "carrier_lost": 1 },
         "budgets": { "held_opens": { "used": 0, "limit": 4096 }, "links": { "used": 2, "limit": 16384 },
-                     "registrations": { "used": 1, "limit": 131_072 } },
+                     "registrations": { "used": 1, "limit": 131_072 },
+                     "window_bytes": { "used": 5, "limit": 18 } },
         "limits_reached": { "max_links": 1 },
     }))
     .unwrap()
@@ -153,6 +155,10 @@ fn samples_are_those_of_the_status() {
         "hopline_service_opens_total{service=\"s\",result=\"dial_failed\"} 1",
         "hopline_held_opens 1",
         "hopline_limit_reached_total{limit=\"sessions\"} 2",
+        "hopline_link_window_bytes{relay=\"relay-a:7443\"} 9",
+        "hopline_link_window_bytes_limit{relay=\"relay-a:7443\"} 10",
+        "hopline_window_bytes 9",
+        "hopline_window_bytes_limit 10",
         "hopline_healthy 0",
         "hopline_findings{level=\"bad\",place=\"relay_agent\",reason=\"none\"} 1",
     ] {
@@ -166,6 +172,8 @@ fn samples_are_those_of_the_status() {
         "hopline_relay_link_last_heard_max_seconds 0.03",
         "hopline_relay_aborts_total{reason=\"conn_lost\",hop=\"0\"} 2",
         "hopline_relay_liveness_deaths_total 2",
+        "hopline_relay_link_window_bytes_max 5",
+        "hopline_window_bytes_limit 18",
         "hopline_findings{level=\"doubtful\",place=\"relay_agent\",reason=\"conn_lost\"} 1",
     ] {
         assert!(page.lines().any(|found| found == line), "{line} is not in\n{page}");
@@ -193,6 +201,99 @@ fn what_peers_say_makes_no_series() {
     };
     // The application's own code at hops 0, 1 and 2.
     assert_eq!(count(&after), count(&before) + 3);
+}
+
+/// How many series a family has at most, as it is documented, for so many relays, mappings and services.
+fn bound(series: &str, [relays, mappings, services]: [usize; 3]) -> usize {
+    let factor = |factor: &str| match factor.split([' ', ':']).next().unwrap() {
+        "relays" => relays,
+        "mappings" => mappings,
+        "services" => services,
+        number => number.parse().unwrap(),
+    };
+    series.split(" x ").map(factor).product()
+}
+
+/// An edge on which everything has happened that can: each reason at each hop, each cause, each limit.
+fn full_edge([relays, mappings, services]: [usize; 3]) -> Status {
+    use crate::counts::{CAUSES, HOPS, REASONS};
+    let each = |words: &[&str]| words.iter().map(|word| ((*word).to_owned(), 1)).collect::<BTreeMap<_, _>>();
+    let aborts: Vec<_> = REASONS
+        .iter()
+        .flat_map(|reason| {
+            (0..HOPS.len()).map(move |hop| serde_json::json!({ "reason": reason, "hop": hop, "count": 1 }))
+        })
+        .collect();
+    let counts = serde_json::json!({
+        "sessions": { "open": 0, "total": 1 }, "opens": { "accepted": 1, "refused": each(&REASONS) }, "aborts": aborts,
+    });
+    let with = |mut value: serde_json::Value| {
+        value.as_object_mut().unwrap().extend(counts.as_object().unwrap().clone());
+        value
+    };
+    let link = |n| {
+        serde_json::json!({
+            "peer": "r", "relay": format!("relay-{n}:1"), "address": "x", "state": "up", "rtt_us": 1, "last_heard_ms": 1,
+            "ends": each(&CAUSES), "window_bytes": { "used": 1, "limit": 2 },
+        })
+    };
+    let agent =
+        serde_json::json!({ "machine": "a", "relay": "r", "state": "up", "rtt_us": 1, "last_heard_ms": 1 });
+    let mapping = |n| {
+        with(
+            serde_json::json!({ "name": format!("m{n}"), "listen": "x", "state": "ready", "agents": [agent] }),
+        )
+    };
+    let service = |n| with(serde_json::json!({ "name": format!("s{n}"), "target": "x", "state": "up" }));
+    Status::from_value(serde_json::json!({
+        "machine": "web-1", "version": "1", "uptime_s": 1, "links": (0..relays).map(link).collect::<Vec<_>>(),
+        "mappings": (0..mappings).map(mapping).collect::<Vec<_>>(),
+        "services": (0..services).map(service).collect::<Vec<_>>(),
+        "limits_reached": (0..33).map(|n| (format!("limit {n}"), 1)).collect::<BTreeMap<_, _>>(),
+    }))
+    .unwrap()
+}
+
+/// F161: what the table says of the number of series is exact, for an edge of any size, and so is the sum in the text.
+#[test]
+fn the_documented_numbers_of_series_are_exact() {
+    let mut checked = BTreeSet::new();
+    for size in [[1, 1, 1], [2, 3, 5], [4, 10, 7]] {
+        let shown = parse(&Metrics::of(&full_edge(size)).render());
+        for family in families::all() {
+            let Some((_, samples)) = shown.get(family.name) else { continue };
+            assert_eq!(samples.len(), bound(family.series, size), "{} of {size:?}", family.name);
+            checked.insert(family.name);
+        }
+    }
+    let edge = |family: &&Described| !family.name.starts_with("hopline_relay_");
+    let left: Vec<_> = families::all().iter().filter(edge).map(|family| family.name).collect();
+    let left: Vec<_> = left.into_iter().filter(|name| !checked.contains(name)).collect();
+    // None when all is well; and what the edge adds, whose lists its own test counts.
+    let added = ["hopline_findings", "hopline_calls", "hopline_call_", "hopline_hints", "hopline_inspect"];
+    assert_eq!(left.len(), 8, "{left:?}");
+    assert!(left.iter().all(|name| added.iter().any(|start| name.starts_with(start))), "{left:?}");
+
+    let sum = |relay: bool, size| -> usize {
+        let of_relay = |family: &Described| family.name.starts_with("hopline_relay_");
+        let of_edge = |family: &Described| {
+            bound(family.series, [0; 3]) == 0 || family.name.starts_with("hopline_kept_")
+        };
+        let shown = |family: &&Described| if relay { !of_edge(family) } else { !of_relay(family) };
+        families::all().iter().filter(shown).map(|family| bound(family.series, size)).sum()
+    };
+    let base = sum(false, [0; 3]);
+    let each = [[1, 0, 0], [0, 1, 0], [0, 0, 1]].map(|size| sum(false, size) - base);
+    let text = format!(
+        "An edge has at most {base} series, and {} for each relay, {} for each mapping, {} for each service. A relay has at\n\
+         most {}.",
+        each[0],
+        each[1],
+        each[2],
+        sum(true, [0; 3])
+    );
+    let page = include_str!("../../../../docs/metrics.md");
+    assert!(page.contains(&text), "docs/metrics.md does not say:\n{text}");
 }
 
 #[test]

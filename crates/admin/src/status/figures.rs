@@ -72,6 +72,14 @@ pub struct Budget {
     pub limit: u64,
 }
 
+impl Budget {
+    /// Both added up.
+    #[must_use]
+    pub fn plus(self, other: Self) -> Self {
+        Self { used: self.used + other.used, limit: self.limit + other.limit }
+    }
+}
+
 /// What an edge has bounds for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct EdgeBudgets {
@@ -81,6 +89,9 @@ pub struct EdgeBudgets {
     /// Bytes that young sessions keep, at the sidecar and at the agent.
     #[serde(default)]
     pub kept_bytes: Budget,
+    /// What unread data of sessions may come to hold on all links, and what it may at most: so much for each link.
+    #[serde(default)]
+    pub window_bytes: Budget,
 }
 
 /// What a relay has bounds for.
@@ -95,4 +106,7 @@ pub struct RelayBudgets {
     /// Registrations of services.
     #[serde(default)]
     pub registrations: Budget,
+    /// What unread data of sessions may come to hold on all links, and what it may at most: so much for each link.
+    #[serde(default)]
+    pub window_bytes: Budget,
 }

@@ -79,6 +79,7 @@ fn a_relay_reads_back() {
             liveness: "nat".into(),
             last_heard_ms: Some(3),
             sessions: 2,
+            window_bytes: Budget::default(),
             instance: "00ff".into(),
         }],
         services: vec![RelayService {

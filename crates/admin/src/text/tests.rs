@@ -2,8 +2,8 @@ use std::collections::BTreeMap;
 
 use super::*;
 use crate::status::{
-    Bytes, Counts, EdgeBudgets, EdgeLink, Hint, LinkHistory, Mapping, Opens, RelayAgent, RelayBudgets,
-    RelayLink, RelayService, Role, Service, SessionCounts,
+    Budget, Bytes, Counts, EdgeBudgets, EdgeLink, Hint, LinkHistory, Mapping, Opens, RelayAgent,
+    RelayBudgets, RelayLink, RelayService, Role, Service, SessionCounts,
 };
 
 fn edge() -> EdgeStatus {
@@ -21,6 +21,7 @@ fn edge() -> EdgeStatus {
                 liveness: "default".into(),
                 last_heard_ms: Some(420),
                 sessions: 1,
+                window_bytes: Budget::default(),
                 last_error: None,
                 relay: "relay-a.example:7443".into(),
                 history: LinkHistory::default(),
@@ -33,6 +34,7 @@ fn edge() -> EdgeStatus {
                 liveness: "default".into(),
                 last_heard_ms: None,
                 sessions: 0,
+                window_bytes: Budget::default(),
                 last_error: Some(LastError {
                     reason: "dial_failed".into(),
                     hop: 0,
@@ -139,6 +141,7 @@ fn relay() -> RelayStatus {
             liveness: "nat".into(),
             last_heard_ms: Some(20_000),
             sessions: 2,
+            window_bytes: Budget::default(),
             instance: "00ff".into(),
         }],
         services: vec![

@@ -3,7 +3,7 @@
 use std::io::{Read as _, Write as _};
 use std::os::unix::net::UnixStream;
 
-use hopline_admin::status::Bytes;
+use hopline_admin::status::{Budget, Bytes};
 
 use crate::harness::{Kind, PATIENCE, World, WorldOptions, until};
 
@@ -42,6 +42,16 @@ fn what_happened_is_counted() {
     let counts = world.mapping("t0").counts;
     assert_eq!(counts.bytes, Bytes { sent: 8, received: 9 });
     assert_eq!(world.service("t0").counts.bytes, Bytes { sent: 9, received: 8 });
+
+    // The answered session has its first window, beyond what it had before, at each end of each link.
+    let status = world.sidecar.status();
+    let (link, all) = (status.links[0].window_bytes, status.budgets.window_bytes);
+    assert_eq!((link.limit, all), (64 << 20, link));
+    assert!(link.used > 0 && link.used <= link.limit, "{link:?}");
+    let at_relay = world.relay.status();
+    let windows = at_relay.links.iter().map(|link| link.window_bytes);
+    assert_eq!(windows.fold(Budget::default(), Budget::plus), at_relay.budgets.window_bytes);
+    assert!(at_relay.budgets.window_bytes.used > 0, "{at_relay:?}");
 
     let nobody = world.mapping("nobody").listen;
     let mut refused = std::net::TcpStream::connect(nobody).unwrap();
