@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use hopline_identity::{relay_name, relay_server_name};
-use hopline_link::{Abort, Code, Config, LinkEnd, Mux, Session, Side, tune_tcp};
+use hopline_link::{Abort, Code, Config, LinkEnd, Mux, Session, Side, reset_if_dead, tune_tcp};
 use hopline_route_proto::RoutingHeader;
 use tokio::net::TcpStream;
 use tokio::sync::watch;
@@ -214,8 +214,9 @@ impl Links {
             liveness: Some(uplinks.liveness),
             ..Config::new(Side::Dialer, *uplinks.instance.as_bytes(), uplinks.machine.name())
         };
-        let mux = Mux::spawn(tls, config)
+        let (mux, driver) = Mux::new(tls, config)
             .map_err(|error| LinkEnd::Closed(Abort::new(Code::INTERNAL, error.to_string())))?;
+        tokio::spawn(driver.when_over(|end, tls| reset_if_dead(end, tls.get_ref().0)));
         mux.up().await.map_err(|error| error.0)?;
         match mux.open(RoutingHeader::control().encode()) {
             Ok(control) => Ok(Started { mux, control, peer, address }),

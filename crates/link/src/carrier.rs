@@ -5,6 +5,7 @@ use std::io;
 use std::path::PathBuf;
 use std::pin::Pin;
 
+use hopline_link_proto::LinkEnd;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpStream, UnixStream};
 
@@ -76,4 +77,15 @@ pub fn unix(path: impl Into<PathBuf>) -> impl Dial {
 pub fn tune_tcp(stream: &TcpStream) -> io::Result<()> {
     stream.set_nodelay(true)?;
     socket2::SockRef::from(stream).set_tcp_notsent_lowat(NOTSENT_LOWAT)
+}
+
+/// Has the kernel reset the connection, instead of closing it, where the link ended because its peer was not heard any
+/// more. That peer may still hear us: a reset goes out at once, and a goodbye waits behind everything that the peer
+/// has not acknowledged, for as long as TCP's retransmission has come to back off. To be called by
+/// [`Driver::when_over`](crate::Driver::when_over).
+pub fn reset_if_dead(end: &LinkEnd, stream: &TcpStream) {
+    if matches!(end, LinkEnd::DeadPeer { .. }) {
+        // A socket that is gone needs no reset.
+        let _ = socket2::SockRef::from(stream).set_linger(Some(std::time::Duration::ZERO));
+    }
 }

@@ -34,13 +34,17 @@ pub struct Driver<C> {
     /// Another turn is due, though nothing was read or written.
     again: bool,
     ending: Option<Ending>,
+    when_over: Option<WhenOver<C>>,
 }
+
+/// What is done with a carrier whose link is over.
+type WhenOver<C> = Box<dyn FnOnce(&LinkEnd, &mut C) + Send>;
 
 /// The last moments of a link.
 struct Ending {
     end: LinkEnd,
     until: Instant,
-    /// Our last byte is out, and the carrier was told so.
+    /// Our last byte is out, and the carrier was told so, if it is to be told.
     shut: bool,
 }
 
@@ -68,7 +72,16 @@ impl<C: AsyncRead + AsyncWrite + Unpin> Driver<C> {
             timer: Box::pin(sleep_until(Instant::now())),
             again: false,
             ending: None,
+            when_over: None,
         }
+    }
+
+    /// Calls `act` when the link is over and the goodbye has left or has had its time, before the carrier is dropped;
+    /// not when the driver is dropped early. For a TCP carrier: [`reset_if_dead`](crate::reset_if_dead).
+    #[must_use]
+    pub fn when_over(mut self, act: impl FnOnce(&LinkEnd, &mut C) + Send + 'static) -> Self {
+        self.when_over = Some(Box::new(act));
+        self
     }
 
     #[cfg(test)]
@@ -161,7 +174,9 @@ impl<C: AsyncRead + AsyncWrite + Unpin> Driver<C> {
                 | LinkEnd::CarrierLost { .. }
                 | LinkEnd::NoHello => Duration::ZERO,
             };
-            Ending { end, until: Instant::now() + time, shut: false }
+            // Who is not heard gets no end of stream: a reset that follows would wait for it (see `reset_if_dead`).
+            let shut = matches!(end, LinkEnd::DeadPeer { .. });
+            Ending { end, until: Instant::now() + time, shut }
         });
         let (until, over) = (ending.until, ending.end.clone());
         while self.write(cx) {}
@@ -196,6 +211,9 @@ impl<C: AsyncRead + AsyncWrite + Unpin> Future for Driver<C> {
         this.shared.driver.register(cx.waker());
         for _ in 0..BUDGET {
             if let Poll::Ready(end) = this.poll_ending(cx) {
+                if let Some(act) = this.when_over.take() {
+                    act(&end, &mut this.carrier);
+                }
                 return Poll::Ready(end);
             }
             if this.ending.is_some() {

@@ -127,7 +127,7 @@ mod tls;
 
 pub use auth::{AuthError, Authenticate, Authenticated, Role, TrustedNames};
 pub use backoff::Backoff;
-pub use carrier::{BoxCarrier, BoxFuture, Carrier, Dial, tcp, tune_tcp, unix};
+pub use carrier::{BoxCarrier, BoxFuture, Carrier, Dial, reset_if_dead, tcp, tune_tcp, unix};
 pub use driver::Driver;
 pub use error::{OpenFailed, SessionError};
 pub use forward::forward;

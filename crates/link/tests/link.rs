@@ -11,8 +11,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use hopline_link::{
-    Abort, Code, Config, LinkEnd, Liveness, Mux, OpenError, Session, SessionError, Side, SpliceEnd, splice,
-    tune_tcp,
+    Abort, Code, Config, LinkEnd, Liveness, Mux, OpenError, Session, SessionError, Side, SpliceEnd,
+    reset_if_dead, splice, tune_tcp,
 };
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, DuplexStream, duplex};
 use tokio::net::{TcpListener, TcpStream};
@@ -261,6 +261,16 @@ async fn bridge(mut a: DuplexStream, mut b: DuplexStream) {
     let _ = tokio::io::copy_bidirectional(&mut a, &mut b).await;
 }
 
+/// What a listener says first.
+async fn hello(name: &str) -> Vec<u8> {
+    let (carrier, mut capture) = duplex(1 << 20);
+    let _listener = Mux::spawn(carrier, config(Side::Listener, name)).unwrap();
+    let mut hello = vec![0; 4_096];
+    let n = capture.read(&mut hello).await.unwrap();
+    hello.truncate(n);
+    hello
+}
+
 #[tokio::test(start_paused = true)]
 async fn silence_without_an_end_of_the_carrier_is_found_too() {
     let (a, mut peer) = duplex(1 << 20);
@@ -268,16 +278,31 @@ async fn silence_without_an_end_of_the_carrier_is_found_too() {
     setup.liveness = Some(Liveness::FAST);
     let dialer = Mux::spawn(a, setup).unwrap();
     // A hello by hand, then nothing, with the carrier open.
-    let (b, mut capture) = duplex(1 << 20);
-    let _listener = Mux::spawn(b, config(Side::Listener, "listener")).unwrap();
-    let mut hello = vec![0; 4_096];
-    let n = capture.read(&mut hello).await.unwrap();
-    peer.write_all(&hello[..n]).await.unwrap();
+    peer.write_all(&hello("listener").await).await.unwrap();
     dialer.up().await.unwrap();
     let began = tokio::time::Instant::now();
     let end = dialer.closed().await;
     assert!(matches!(end, LinkEnd::DeadPeer { .. }), "{end}");
     assert_eq!(began.elapsed().as_millis(), 4_500);
+}
+
+/// In real time: a kernel's socket is on the way. The far end never sends, so only a reset tells it.
+#[tokio::test]
+async fn a_peer_that_is_no_longer_heard_is_told_by_a_reset() {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let (near, far) = tokio::join!(tokio::net::TcpStream::connect(address), listener.accept());
+    let mut far = far.unwrap().0;
+    let mut setup = config(Side::Dialer, "dialer");
+    setup.liveness = Some("fast,interval=250ms,timeout=250ms".parse().unwrap());
+    let (dialer, driver) = Mux::new(near.unwrap(), setup).unwrap();
+    let driver = tokio::spawn(driver.when_over(|end, stream| reset_if_dead(end, stream)));
+    far.write_all(&hello("listener").await).await.unwrap();
+    dialer.up().await.unwrap();
+    assert!(matches!(driver.await.unwrap(), LinkEnd::DeadPeer { .. }));
+    let mut rest = Vec::new();
+    let error = far.read_to_end(&mut rest).await.unwrap_err();
+    assert_eq!(error.kind(), std::io::ErrorKind::ConnectionReset);
 }
 
 #[tokio::test]

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use hopline_identity::{ALPN_JOIN, ALPN_LINK, serve_join};
-use hopline_link::{Code, Config, Mux, Side, tune_tcp};
+use hopline_link::{Code, Config, Mux, Side, reset_if_dead, tune_tcp};
 use hopline_route_proto::{Glob, Name};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, watch};
@@ -93,10 +93,11 @@ async fn serve(
                 limits: hub.limits,
                 ..Config::new(Side::Listener, hub.instance, hub.name.clone())
             };
-            let mux = match Mux::spawn(tls, config) {
-                Ok(mux) => mux,
+            let (mux, driver) = match Mux::new(tls, config) {
+                Ok(link) => link,
                 Err(error) => return tracing::error!(%error, "the relay's link settings can't work"),
             };
+            tokio::spawn(driver.when_over(|end, tls| reset_if_dead(end, tls.get_ref().0)));
             drop(handshaking);
             serve_link(hub, mux, machine, grants, address).await;
         }

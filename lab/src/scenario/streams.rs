@@ -80,17 +80,6 @@ pub(super) const fn client_ends(bound_s: f64, article: &'static str) -> [Figure;
     [client, status, Figure { bound: Bound::None, ..handler }, reason]
 }
 
-/// The same for packets dropped one way: who hears nothing any more is bounded by `deaf_s`. The other end still hears
-/// pings until then, and learns it from the close, or at the latest by its own bound after the last ping.
-pub(super) const fn one_way(client_deaf: bool, deaf_s: f64, other_s: f64) -> [Figure; 4] {
-    let [client, status, handler, reason] = ends(deaf_s, "");
-    if client_deaf {
-        [client, status, Figure { bound: Bound::AtMost(other_s), ..handler }, reason]
-    } else {
-        [Figure { bound: Bound::AtMost(other_s), ..client }, status, handler, reason]
-    }
-}
-
 pub(super) const STATUS: Figure =
     Figure { id: "status", what: "client's status", unit: "", article: "", bound: Bound::BrokenStatus };
 pub(super) const REASON: Figure =
