@@ -5,7 +5,7 @@ use std::fmt;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU16, AtomicUsize, Ordering};
 
 use anyhow::{Context as _, bail};
 use rustix::process::Signal;
@@ -14,6 +14,7 @@ use crate::cgroup::Quota;
 use crate::hosts::Net;
 use crate::process::Process;
 use crate::shell;
+use crate::wire::{Shape, Wire};
 
 /// What can be done to a world. The text form is that of plans: see `Display`.
 #[derive(Debug, Clone, PartialEq)]
@@ -22,6 +23,10 @@ pub(crate) enum Fault {
     Drop { from: String, to: String, both: bool },
     /// Each packet between two hosts is dropped with this chance, both ways.
     Loss { from: String, to: String, percent: u8 },
+    /// Each packet between two hosts takes this long, more or less by the jitter, and keeps its order; each way.
+    Delay { from: String, to: String, delay_ms: u32, jitter_ms: u32 },
+    /// Of the packets between two hosts so many are held back so long, so that those behind overtake them; each way.
+    Reorder { from: String, to: String, percent: u8, by_ms: u32 },
     /// Both directions of a host are limited, with a queue in the network that holds `queue_kib`.
     Limit { host: String, kib_per_s: u32, queue_kib: u32 },
     /// Connections between two hosts are reset at both ends (`ss -K`).
@@ -42,12 +47,34 @@ pub(crate) enum Fault {
     Descriptors { process: String, count: u32 },
 }
 
+impl Fault {
+    /// The same between two other hosts, if it is one between two.
+    pub(crate) fn between(mut self, one: &str, other: &str) -> Self {
+        if let Self::Drop { from, to, .. }
+        | Self::Loss { from, to, .. }
+        | Self::Delay { from, to, .. }
+        | Self::Reorder { from, to, .. }
+        | Self::Cut { from, to } = &mut self
+        {
+            one.clone_into(from);
+            other.clone_into(to);
+        }
+        self
+    }
+}
+
 impl fmt::Display for Fault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Drop { from, to, both: true } => write!(f, "drop {from} <-> {to}"),
             Self::Drop { from, to, both: false } => write!(f, "drop {from} -> {to}"),
             Self::Loss { from, to, percent } => write!(f, "loss {percent}% {from} <-> {to}"),
+            Self::Delay { from, to, delay_ms, jitter_ms } => {
+                write!(f, "delay {delay_ms}ms jitter {jitter_ms}ms {from} <-> {to}")
+            }
+            Self::Reorder { from, to, percent, by_ms } => {
+                write!(f, "reorder {percent}% by {by_ms}ms {from} <-> {to}")
+            }
             Self::Limit { host, kib_per_s, queue_kib } => {
                 write!(f, "limit {kib_per_s} KiB/s queue {queue_kib} KiB {host}")
             }
@@ -74,11 +101,24 @@ impl FromStr for Fault {
                 word.strip_suffix('%').with_context(|| format!("{word:?}: a percentage ends with %"))?;
             number.parse::<u8>().ok().filter(|&number| number <= 100).context("0% to 100%")
         };
+        let millis = |word: &str| -> anyhow::Result<u32> {
+            let number =
+                word.strip_suffix("ms").with_context(|| format!("{word:?}: milliseconds end with ms"))?;
+            number.parse::<u32>().ok().filter(|&number| number <= 10_000).context("0ms to 10000ms")
+        };
         Ok(match words[..] {
             ["drop", from, "<->", to] => Self::Drop { from: own(from), to: own(to), both: true },
             ["drop", from, "->", to] => Self::Drop { from: own(from), to: own(to), both: false },
             ["loss", share, from, "<->", to] => {
                 Self::Loss { from: own(from), to: own(to), percent: percent(share)? }
+            }
+            ["delay", delay, "jitter", jitter, from, "<->", to] => {
+                let (delay_ms, jitter_ms) = (millis(delay)?, millis(jitter)?);
+                Self::Delay { from: own(from), to: own(to), delay_ms, jitter_ms }
+            }
+            ["reorder", share, "by", by, from, "<->", to] => {
+                let (percent, by_ms) = (percent(share)?, millis(by)?);
+                Self::Reorder { from: own(from), to: own(to), percent, by_ms }
             }
             ["limit", rate, "KiB/s", "queue", queue, "KiB", host] => {
                 Self::Limit { host: own(host), kib_per_s: rate.parse()?, queue_kib: queue.parse()? }
@@ -120,6 +160,7 @@ enum Undo {
     Clock(PathBuf),
     Remove(PathBuf),
     Quota(Quota),
+    Wires(Vec<Wire>),
 }
 
 impl Applied {
@@ -155,6 +196,7 @@ fn undo(undo: Undo) -> anyhow::Result<()> {
         Undo::Clock(file) => set_clock(&file, 0),
         Undo::Remove(file) => Ok(std::fs::remove_file(file)?),
         Undo::Quota(quota) => quota.lift(),
+        Undo::Wires(wires) => wires.into_iter().try_for_each(Wire::lift),
     }
 }
 
@@ -175,6 +217,14 @@ pub(crate) fn apply<'a>(
         Fault::Drop { from, to, both } => filter(net, from, to, *both, "drop")?,
         Fault::Loss { from, to, percent } => {
             filter(net, from, to, true, &format!("numgen random mod 100 < {percent} drop"))?
+        }
+        Fault::Delay { from, to, delay_ms, jitter_ms } => {
+            let shape = Shape { delay_ms: *delay_ms, jitter_ms: *jitter_ms, overtaken: 0, by_ms: 0 };
+            wires(net, folder, [from, to], "mangle", shape)?
+        }
+        Fault::Reorder { from, to, percent, by_ms } => {
+            let shape = Shape { delay_ms: 0, jitter_ms: 0, overtaken: *percent, by_ms: *by_ms };
+            wires(net, folder, [from, to], "raw", shape)?
         }
         Fault::Limit { host, kib_per_s, queue_kib } => limit(net, host, *kib_per_s, *queue_kib)?,
         Fault::Cut { from, to } => {
@@ -263,6 +313,16 @@ fn limit_of(pid: &str) -> anyhow::Result<String> {
     Ok(format!("{soft}:{hard}"))
 }
 
+/// A wire at each of two hosts.
+fn wires(net: &Net, folder: &Path, [from, to]: [&str; 2], table: &str, shape: Shape) -> anyhow::Result<Undo> {
+    static NUMBER: AtomicU16 = AtomicU16::new(1);
+    let lay = |way: [&str; 2]| {
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        Wire::lay(net, folder, way, (table, number), shape)
+    };
+    Ok(Undo::Wires(vec![lay([from, to])?, lay([to, from])?]))
+}
+
 /// A table of its own for each fault, so that undoing one leaves the others.
 fn filter(net: &Net, from: &str, to: &str, both: bool, verdict: &str) -> anyhow::Result<Undo> {
     static NUMBER: AtomicUsize = AtomicUsize::new(0);
@@ -307,6 +367,8 @@ mod tests {
             "drop web <-> relay",
             "drop relay -> db",
             "loss 30% web <-> relay",
+            "delay 40ms jitter 10ms web <-> relay",
+            "reorder 5% by 3ms relay <-> db",
             "limit 32 KiB/s queue 256 KiB web",
             "cut web <-> relay",
             "freeze relay",
@@ -330,6 +392,9 @@ mod tests {
             "drop web relay",
             "loss 30 web <-> relay",
             "loss 101% a <-> b",
+            "delay 40 jitter 10ms a <-> b",
+            "delay 40ms a <-> b",
+            "reorder 5 by 3ms a <-> b",
             "freeze",
             "melt relay",
         ];

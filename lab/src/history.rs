@@ -199,7 +199,11 @@ fn reasons(history: &History, wrong: &mut Vec<String>) {
 fn explains(harm: &Harm, reason: &str, hop: u64) -> bool {
     let touches = |host: &str, process: &str| match harm {
         Harm::Fault(
-            Fault::Drop { from, to, .. } | Fault::Loss { from, to, .. } | Fault::Cut { from, to },
+            Fault::Drop { from, to, .. }
+            | Fault::Loss { from, to, .. }
+            | Fault::Delay { from, to, .. }
+            | Fault::Reorder { from, to, .. }
+            | Fault::Cut { from, to },
         ) => from == host || to == host,
         Harm::Fault(
             Fault::Limit { host: hurt, .. } | Fault::Readdress { host: hurt } | Fault::Forget { host: hurt },

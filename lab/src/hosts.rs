@@ -110,6 +110,19 @@ impl Net {
         shell::run(&["ip", "netns", "exec", &self.outermost(host), "sh", "-c", &script]).map(drop)
     }
 
+    /// Gives all hosts a TCP whose slow start ends with a loss only (reno). Cubic's takes the delays of a busy machine for
+    /// those of a full queue, and stops at some dozen packets.
+    ///
+    /// # Errors
+    ///
+    /// When the kernel has none.
+    pub(crate) fn plain_slow_start(&self) -> anyhow::Result<()> {
+        let script = "echo reno > /proc/sys/net/ipv4/tcp_congestion_control";
+        self.hosts.iter().try_for_each(|host| {
+            shell::run(&["ip", "netns", "exec", &self.namespace(host), "sh", "-c", script]).map(drop)
+        })
+    }
+
     /// The namespace that has the host's address: its NAT, or its own.
     pub(crate) fn outermost(&self, host: &str) -> String {
         match &self.behind_nat {
@@ -141,8 +154,12 @@ impl Net {
 
     /// The words that run a program on a host; they end with the parent's thread that used them.
     pub(crate) fn enter(&self, host: &str) -> Vec<String> {
-        let words = ["setpriv", "--pdeathsig", "KILL", "ip", "netns", "exec"];
-        words.iter().map(|&word| word.to_owned()).chain([self.namespace(host)]).collect()
+        enter(self.namespace(host))
+    }
+
+    /// The same for the namespace that has the host's address.
+    pub(crate) fn enter_outermost(&self, host: &str) -> Vec<String> {
+        enter(self.outermost(host))
     }
 }
 
@@ -150,6 +167,11 @@ impl Drop for Net {
     fn drop(&mut self) {
         remove(&self.prefix);
     }
+}
+
+fn enter(namespace: String) -> Vec<String> {
+    let words = ["setpriv", "--pdeathsig", "KILL", "ip", "netns", "exec"];
+    words.iter().map(|&word| word.to_owned()).chain([namespace]).collect()
 }
 
 /// The process ids of all labs that have namespaces.

@@ -26,6 +26,7 @@ mod shell;
 mod status;
 mod svg;
 mod verdict;
+mod wire;
 mod world;
 
 use std::io::Write as _;
@@ -110,6 +111,9 @@ fn lab() -> anyhow::Result<()> {
     }
     if words.get(1).is_some_and(|word| word == "actor") {
         return actor::run();
+    }
+    if words.get(1).is_some_and(|word| word == "wire") {
+        return wire::live(&words[2..]);
     }
     let arguments = Arguments::parse();
     if arguments.list {

@@ -5,11 +5,12 @@ use std::path::{Path, PathBuf};
 use anyhow::bail;
 
 /// A program and the Debian package that has it.
-const PROGRAMS: [(&str, &str); 8] = [
+const PROGRAMS: [(&str, &str); 9] = [
     ("ip", "iproute2"),
     ("tc", "iproute2"),
     ("ss", "iproute2"),
     ("nft", "nftables"),
+    ("iptables", "iptables"),
     ("setpriv", "util-linux"),
     ("prlimit", "util-linux"),
     ("conntrack", "conntrack"),

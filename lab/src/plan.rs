@@ -135,7 +135,7 @@ fn draw_harm(random: &mut ChaCha8Rng) -> Harm {
     let process = pick(random, &["relay", "agent", "sidecar"]);
     let other = pick(random, &["web", "db"]);
     let relay = "relay".to_owned();
-    match random.random_range(0..10) {
+    match random.random_range(0..12) {
         0 | 1 => Harm::Fault(Fault::Drop { from: other, to: relay, both: true }),
         2 => Harm::Fault(Fault::Drop { from: other, to: relay, both: false }),
         3 => Harm::Fault(Fault::Drop { from: relay, to: other, both: false }),
@@ -147,6 +147,14 @@ fn draw_harm(random: &mut ChaCha8Rng) -> Harm {
         6 => Harm::Fault(Fault::Cut { from: other, to: relay }),
         7 => Harm::Fault(Fault::Freeze { process }),
         8 => Harm::Kill(process),
+        9 => {
+            let (delay_ms, jitter_ms) = (random.random_range(5..=300), random.random_range(0..=300));
+            Harm::Fault(Fault::Delay { from: other, to: relay, delay_ms, jitter_ms })
+        }
+        10 => {
+            let (percent, by_ms) = (random.random_range(1..=20), random.random_range(1..=50));
+            Harm::Fault(Fault::Reorder { from: other, to: relay, percent, by_ms })
+        }
         _ => Harm::Drain(process),
     }
 }
@@ -176,8 +184,20 @@ mod tests {
     fn every_kind_of_harm_is_drawn() {
         let length = Duration::from_secs(600);
         let all: String = (0..50).flat_map(|seed| draw(seed, length)).map(|step| step.to_string()).collect();
-        for word in ["<->", "web -> relay", "relay -> db", "loss", "limit", "cut", "freeze", "kill", "drain"]
-        {
+        let words = [
+            "<->",
+            "web -> relay",
+            "relay -> db",
+            "loss",
+            "delay",
+            "reorder",
+            "limit",
+            "cut",
+            "freeze",
+            "kill",
+            "drain",
+        ];
+        for word in words {
             assert!(all.contains(word), "{word}");
         }
     }

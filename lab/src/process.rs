@@ -22,7 +22,7 @@ pub(crate) struct Process {
 /// What a process is started with.
 #[derive(Debug, Default)]
 pub(crate) struct Start {
-    /// Words before the program, on the host: `prlimit`, `faketime`.
+    /// Words before the program, on the host: `nice`, `prlimit`.
     pub(crate) before: Vec<String>,
     /// Variables of its environment.
     pub(crate) environment: Vec<(String, String)>,
@@ -44,9 +44,24 @@ impl Process {
         words: &[String],
         how: &Start,
     ) -> anyhow::Result<Self> {
+        Self::start_in(net.enter(host), name, folder, words, how)
+    }
+
+    /// The same behind the words that enter a namespace.
+    ///
+    /// # Errors
+    ///
+    /// When it cannot be started.
+    pub(crate) fn start_in(
+        enter: Vec<String>,
+        name: &str,
+        folder: &Path,
+        words: &[String],
+        how: &Start,
+    ) -> anyhow::Result<Self> {
         let log = folder.join(format!("{name}.log"));
         let file = File::options().create(true).append(true).open(&log)?;
-        let mut all = net.enter(host);
+        let mut all = enter;
         all.extend(how.before.iter().cloned());
         all.extend(words.iter().cloned());
         let (program, arguments) = all.split_first().context("an empty command")?;

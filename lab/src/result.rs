@@ -52,6 +52,8 @@ pub(crate) enum Bound {
     AtMostOrDirectPlus(f64, f64),
     /// At least this, or where the same program directly has less, the direct minimum less the second number.
     AtLeastOrDirectLess(f64, f64),
+    /// At least this share of the least that the same program gets directly.
+    AtLeastOfDirect(f64),
     /// No further from what the same program says directly than this; a word must be one that was read directly.
     LikeDirect(f64),
     /// The status that this client gives a broken connection.
@@ -74,6 +76,7 @@ impl fmt::Display for Bound {
             Self::AtLeastOrDirectLess(least, less) => {
                 write!(f, "≥ {}, or direct − {}", short(least), short(less))
             }
+            Self::AtLeastOfDirect(share) => write!(f, "≥ {} % of direct", short(share * 100.0)),
             Self::LikeDirect(0.0) => f.write_str("as direct"),
             Self::LikeDirect(far) => write!(f, "direct ± {}", short(far)),
             Self::BrokenStatus => f.write_str("as for a broken connection"),
@@ -100,9 +103,12 @@ impl Bound {
             | Self::Within(_, line)
             | Self::AtMostOrDirectPlus(line, _)
             | Self::AtLeastOrDirectLess(line, _) => Some(line),
-            Self::None | Self::Word(_) | Self::LikeDirect(_) | Self::BrokenStatus | Self::DeadlineStatus => {
-                None
-            }
+            Self::None
+            | Self::Word(_)
+            | Self::AtLeastOfDirect(_)
+            | Self::LikeDirect(_)
+            | Self::BrokenStatus
+            | Self::DeadlineStatus => None,
         }
     }
 
@@ -111,7 +117,7 @@ impl Bound {
         match self {
             Self::AtMostOrDirectPlus(most, _) => Self::AtMost(most),
             Self::AtLeastOrDirectLess(least, _) => Self::AtLeast(least),
-            Self::LikeDirect(_) | Self::None => Self::None,
+            Self::AtLeastOfDirect(_) | Self::LikeDirect(_) | Self::None => Self::None,
             Self::AtMost(_)
             | Self::AtLeast(_)
             | Self::Within(..)
@@ -140,7 +146,8 @@ impl Bound {
             Self::Word(words) => Some(matches!(value, Value::Word(own) if words.contains(&own.as_str()))),
             Self::AtMostOrDirectPlus(most, plus) => compared(&|own| own <= most.max(most_direct + plus)),
             Self::AtLeastOrDirectLess(least, less) => compared(&|own| own >= least.min(least_direct - less)),
-            Self::LikeDirect(_) if reference.direct.is_empty() => None,
+            Self::AtLeastOfDirect(_) | Self::LikeDirect(_) if reference.direct.is_empty() => None,
+            Self::AtLeastOfDirect(share) => compared(&|own| own >= share * least_direct),
             Self::LikeDirect(far) => match value {
                 Value::Number(own) => Some(*own >= least_direct - far && *own <= most_direct + far),
                 Value::Word(_) => Some(reference.direct.contains(value)),
@@ -211,6 +218,15 @@ mod tests {
         let low = Bound::AtLeastOrDirectLess(990.0, 5.0);
         assert_eq!(low.holds(&Value::Number(950.0), &against(&[Value::Number(951.0)])), Some(true));
         assert_eq!(low.holds(&Value::Number(940.0), &against(&[Value::Number(951.0)])), Some(false));
+    }
+
+    #[test]
+    fn a_share_is_of_the_least_direct_value() {
+        let direct = [Value::Number(40.0), Value::Number(60.0)];
+        let half = Bound::AtLeastOfDirect(0.5);
+        assert_eq!(half.holds(&Value::Number(20.0), &against(&direct)), Some(true));
+        assert_eq!(half.holds(&Value::Number(19.0), &against(&direct)), Some(false));
+        assert_eq!(half.holds(&Value::Number(19.0), &against(&[])), None);
     }
 
     #[test]

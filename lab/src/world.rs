@@ -73,6 +73,8 @@ pub(crate) struct Options {
     pub(crate) sidecar_lines: &'static str,
     /// The relay's config file; none when empty.
     pub(crate) relay_lines: &'static str,
+    /// Whether hosts have the TCP of [`Net::plain_slow_start`].
+    pub(crate) plain_slow_start: bool,
 }
 
 impl Options {
@@ -90,6 +92,7 @@ impl Options {
             agent_lines: "",
             sidecar_lines: "",
             relay_lines: "",
+            plain_slow_start: false,
         }
     }
 }
@@ -134,6 +137,9 @@ impl World {
         }
         fs::create_dir_all(folder)?;
         let net = Net::build(number, &hosts, options.behind_nat)?;
+        if options.plain_slow_start {
+            net.plain_slow_start()?;
+        }
         let hopline = programs.hopline.clone();
         let mut world = Self {
             processes: Vec::new(),
@@ -419,7 +425,10 @@ impl World {
     /// When it does not come up.
     pub(crate) fn start_raw_server(&mut self) -> anyhow::Result<usize> {
         let index = self.start_actor("db", "server")?;
-        let address = format!("127.0.0.1:{RAW_PORT}");
+        let address = match self.options.way {
+            Way::Direct => self.raw_target(),
+            Way::Unix | Way::Tcp => format!("127.0.0.1:{RAW_PORT}"),
+        };
         self.apps[index].say(&serde_json::json!({"op": "listen", "address": address}))?;
         self.apps[index].expect("listening", "", PATIENCE)?;
         Ok(index)

@@ -7,10 +7,11 @@ use serde_json::json;
 use super::streams::SOON;
 use super::{Case, Figure, Pace, Scenario};
 use crate::capture::Capture;
+use crate::fault::Applied;
 use crate::result::Bound;
 use crate::shell::now_ms;
 use crate::status;
-use crate::world::{Options, Way};
+use crate::world::{Options, Way, World};
 
 const fn figure(
     id: &'static str,
@@ -99,7 +100,7 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         runs: 5,
         seconds: 10,
         smoke: true,
-        run: deadlines,
+        run: |case| deadlines(case, |_| Ok(Vec::new()), |_, _, _| Ok(())),
         ..BASE
     },
     Scenario {
@@ -146,13 +147,21 @@ pub(super) const SCENARIOS: &[Scenario] = &[
 /// the machine.
 const ROUNDS: usize = 5;
 
-fn deadlines(case: &mut Case<'_>) -> anyhow::Result<()> {
+/// Measures deadlines and cancels on a channel that has made a call, while `harm` is in force; `first` is done before, on
+/// the same channel.
+pub(super) fn deadlines(
+    case: &mut Case<'_>,
+    harm: impl FnOnce(&World) -> anyhow::Result<Vec<Applied>>,
+    first: impl FnOnce(&mut Case<'_>, &mut World, usize) -> anyhow::Result<()>,
+) -> anyhow::Result<()> {
     let language = case.language()?;
     let mut world = case.world()?;
     let server = world.start_server(&language)?;
     let target = world.target();
     let client = world.start_client("client", &language, &target, &[])?;
+    let harm = harm(&world)?;
     world.app(client).echo("warm")?;
+    first(case, &mut world, client)?;
     let mut all: [Vec<f64>; 4] = Default::default();
     for round in 0..ROUNDS {
         let [left, never, cancel] = ["left", "never", "cancel"].map(|call| format!("{call} {round}"));
@@ -173,7 +182,7 @@ fn deadlines(case: &mut Case<'_>) -> anyhow::Result<()> {
         numbers.sort_by(f64::total_cmp);
         case.number(id, numbers[ROUNDS / 2]);
     }
-    Ok(())
+    harm.into_iter().try_for_each(|applied| applied.heal().map(drop))
 }
 
 fn one_session(case: &mut Case<'_>) -> anyhow::Result<()> {

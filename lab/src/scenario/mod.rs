@@ -1,6 +1,7 @@
 //! The scenarios by name: what each promises, and how it is run.
 
 mod calls;
+mod delay;
 mod field;
 mod hints;
 mod machines;
@@ -81,6 +82,7 @@ pub(crate) fn all() -> Vec<Scenario> {
         processes::SCENARIOS,
         machines::SCENARIOS,
         writing::SCENARIOS,
+        delay::SCENARIOS,
     ]
     .concat()
     .into_iter()

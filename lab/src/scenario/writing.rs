@@ -95,6 +95,18 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         ..BASE
     },
     Scenario {
+        name: "reorder-5",
+        promise: "P11",
+        what: "5 % of all packets on both network hops are held back for 5 ms and overtaken, 4 MiB each way.",
+        run: |case| {
+            let reorder = |from: &str, to: &str| {
+                Some(Fault::Reorder { from: from.to_owned(), to: to.to_owned(), percent: 5, by_ms: 5 })
+            };
+            rough(case, reorder("web", "relay"), reorder("relay", "db"), 4 << 20, 0)
+        },
+        ..BASE
+    },
+    Scenario {
         name: "slow-32k",
         promise: "P11",
         what: "The sidecar's host has 32 KiB/s each way behind a queue of 256 KiB (8 s); 1.5 MiB each way, as fast as it goes.",
@@ -141,12 +153,8 @@ fn rough(
         let mut applied = Vec::new();
         // Directly the one path between the hosts has what both network hops have through the chain.
         for fault in [&fault, &second].into_iter().flatten() {
-            if let (Fault::Loss { percent, .. }, true) = (fault, direct) {
-                let (from, to) = ("web".to_owned(), "db".to_owned());
-                applied.push(world.apply(&Fault::Loss { from, to, percent: *percent })?);
-            } else {
-                applied.push(world.apply(fault)?);
-            }
+            let fault = if direct { fault.clone().between("web", "db") } else { fault.clone() };
+            applied.push(world.apply(&fault)?);
         }
         Ok(applied)
     })
