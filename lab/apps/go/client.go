@@ -108,7 +108,7 @@ func (c *client) start(cmd command) {
 		if err != nil {
 			end["message"] = status.Convert(err).Message()
 		}
-		emit(ledger.into(end))
+		ledger.emit(end)
 		c.cancel(cmd.Call)
 	}()
 }

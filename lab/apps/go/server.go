@@ -83,7 +83,7 @@ func visited(ctx context.Context, method string, run func(visit) error) error {
 			reason = "deadline"
 		}
 	}
-	emit(v.into(event{"event": "handler_end", "call": v.call, "method": method, "reason": reason}))
+	v.ledger.emit(event{"event": "handler_end", "call": v.call, "method": method, "reason": reason})
 	return err
 }
 

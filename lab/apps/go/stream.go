@@ -62,16 +62,20 @@ func (t *tally) state() (int64, string) {
 // What both ends of a checked stream know of it.
 type ledger struct {
 	sent, received *tally
+	printing       *sync.Mutex
 }
 
 func newLedger() ledger {
-	return ledger{newTally(), newTally()}
+	return ledger{newTally(), newTally(), &sync.Mutex{}}
 }
 
-func (l ledger) into(e event) event {
+// Prints an event with the totals. Of two events the one that is printed later counts no less.
+func (l ledger) emit(e event) {
+	l.printing.Lock()
+	defer l.printing.Unlock()
 	e["sent"], e["sent_sha256"] = l.sent.state()
 	e["received"], e["received_sha256"] = l.received.state()
-	return e
+	emit(e)
 }
 
 // Prints the running totals twice a second until `done` is closed.
@@ -83,7 +87,7 @@ func (l ledger) watch(call string, done <-chan struct{}) {
 		case <-done:
 			return
 		case <-ticker.C:
-			emit(l.into(event{"event": "progress", "call": call}))
+			l.emit(event{"event": "progress", "call": call})
 		}
 	}
 }

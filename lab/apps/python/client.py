@@ -142,9 +142,7 @@ class Running:
         self.end(code.name, "" if code is grpc.StatusCode.OK else details or "")
 
     def end(self, status: str, message: str) -> None:
-        events.emit(
-            "end", call=self.name, status=status, message=message, **self.more, **self.ledger.totals()
-        )
+        self.ledger.emit("end", call=self.name, status=status, message=message, **self.more)
 
     def how(self) -> dict[str, Any]:
         deadline_ms = self.command.get("deadline_ms", 0)

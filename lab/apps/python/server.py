@@ -81,9 +81,7 @@ class Visit:
                 return
             self._said = True
         self.ended.set()
-        events.emit(
-            "handler_end", call=self.call, method=self.method, reason=reason, **self.ledger.totals()
-        )
+        self.ledger.emit("handler_end", call=self.call, method=self.method, reason=reason)
 
 
 def clean(requests: Iterator[bytes]) -> bool:

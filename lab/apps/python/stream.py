@@ -57,23 +57,27 @@ class Ledger:
     def __init__(self) -> None:
         self.sent = Tally()
         self.received = Tally()
+        self.printing = threading.Lock()
 
-    def totals(self) -> dict[str, object]:
-        sent, sent_sha256 = self.sent.state()
-        received, received_sha256 = self.received.state()
-        return {
-            "sent": sent,
-            "sent_sha256": sent_sha256,
-            "received": received,
-            "received_sha256": received_sha256,
-        }
+    def emit(self, event: str, **more: object) -> None:
+        """Prints an event with the totals. Of two events the one that is printed later counts no less."""
+        with self.printing:
+            sent, sent_sha256 = self.sent.state()
+            received, received_sha256 = self.received.state()
+            totals = {
+                "sent": sent,
+                "sent_sha256": sent_sha256,
+                "received": received,
+                "received_sha256": received_sha256,
+            }
+            events.emit(event, **more, **totals)
 
     def watch(self, call: str, ended: threading.Event) -> None:
         """Prints the running totals twice a second until the call has ended, on a thread of its own."""
 
         def run() -> None:
             while not ended.wait(0.5):
-                events.emit("progress", call=call, **self.totals())
+                self.emit("progress", call=call)
 
         threading.Thread(target=run, daemon=True).start()
 

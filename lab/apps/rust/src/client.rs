@@ -119,7 +119,7 @@ fn start(channel: Channel, open: &Open, command: Command) {
                 end["message"] = json!(status.message());
             }
         }
-        emit(ledger.with_totals(end));
+        ledger.emit(end);
         cancel(&open, &command.call);
     });
 }

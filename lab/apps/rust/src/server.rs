@@ -117,7 +117,7 @@ impl Drop for Visit {
         let event = json!({
             "event": "handler_end", "call": self.call, "method": self.method, "reason": reason,
         });
-        emit(self.ledger.with_totals(event));
+        self.ledger.emit(event);
     }
 }
 

@@ -89,14 +89,14 @@ impl Ledger {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).1.add(bytes);
     }
 
-    /// Adds the totals to an event.
-    pub(crate) fn with_totals(&self, mut event: Value) -> Value {
+    /// Prints an event with the totals. Of two events the one that is printed later counts no less.
+    pub(crate) fn emit(&self, mut event: Value) {
         let held = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         event["sent"] = json!(held.0.count);
         event["sent_sha256"] = json!(held.0.hex());
         event["received"] = json!(held.1.count);
         event["received_sha256"] = json!(held.1.hex());
-        event
+        emit(event);
     }
 
     /// Prints the running totals twice a second; never ends.
@@ -105,7 +105,7 @@ impl Ledger {
         ticker.tick().await;
         loop {
             ticker.tick().await;
-            emit(self.with_totals(json!({"event": "progress", "call": call})));
+            self.emit(json!({"event": "progress", "call": call}));
         }
     }
 }

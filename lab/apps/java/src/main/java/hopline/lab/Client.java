@@ -129,7 +129,7 @@ final class Client {
         if (left != null) {
             end.with("left_ms", left);
         }
-        ledger.into(end).emit();
+        ledger.emit(end);
     }
 
     /** One call from its start to its end. */

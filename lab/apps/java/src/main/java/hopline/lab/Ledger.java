@@ -18,15 +18,16 @@ final class Ledger {
         received.add(bytes);
     }
 
-    Event into(Event event) {
+    /** Prints an event with the totals. Of two events the one that is printed later counts no less. */
+    synchronized void emit(Event event) {
         sent.into(event, "sent");
         received.into(event, "received");
-        return event;
+        event.emit();
     }
 
     /** Prints the running totals twice a second until it is cancelled. */
     ScheduledFuture<?> watch(String call) {
-        return Later.every(500, () -> into(new Event("progress").with("call", call)).emit());
+        return Later.every(500, () -> emit(new Event("progress").with("call", call)));
     }
 
     /** Counts and hashes one direction. */

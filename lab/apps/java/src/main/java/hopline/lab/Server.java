@@ -113,7 +113,7 @@ final class Server {
             gate.end();
             over();
             Event event = new Event("handler_end").with("call", name).with("method", method).with("reason", reason);
-            ledger.into(event).emit();
+            ledger.emit(event);
             return true;
         }
 
