@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::{Mutex, PoisonError};
 
 use anyhow::{Context as _, bail};
 use serde_json::Value;
@@ -119,6 +120,40 @@ fn build_by_script(name: &str, root: &Path, target: &Path) -> anyhow::Result<Vec
     let script = root.join("lab/apps").join(name).join("build.sh");
     let out = target.join("lab-apps").join(name);
     let words = shell::run(&[&script.display().to_string(), &out.display().to_string()])?;
+    Ok(words.lines().map(str::to_owned).collect())
+}
+
+/// Scenarios that run side by side build the same things.
+static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+
+/// h2spec, built with the versions that `lab/h2spec/go.mod` pins.
+///
+/// # Errors
+///
+/// When Go is missing or fails.
+pub(crate) fn h2spec() -> anyhow::Result<PathBuf> {
+    let _turn = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
+    let root = crate::root();
+    let out = target_folder(&root).join("lab-apps/h2spec");
+    let mut command = Command::new("go");
+    command.current_dir(root.join("lab/h2spec")).args(["build", "-o"]).arg(&out);
+    command.arg("github.com/summerwind/h2spec/cmd/h2spec");
+    finish(command).context("building h2spec")?;
+    Ok(out)
+}
+
+/// The words that start the client of `examples/grpc` in this language, or with `server` its server.
+///
+/// # Errors
+///
+/// When it cannot be built.
+pub(crate) fn example(name: &str) -> anyhow::Result<Vec<String>> {
+    let _turn = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
+    let root = crate::root();
+    let script = root.join("lab/examples/build.sh").display().to_string();
+    let out = target_folder(&root).join("lab-apps/examples").display().to_string();
+    let words =
+        shell::run(&[&script, name, &out]).with_context(|| format!("building examples/grpc: {name}"))?;
     Ok(words.lines().map(str::to_owned).collect())
 }
 

@@ -288,7 +288,7 @@ fn say(line: &str) -> anyhow::Result<()> {
 }
 
 /// The workspace's folder.
-fn root() -> PathBuf {
+pub(crate) fn root() -> PathBuf {
     let own = Path::new(env!("CARGO_MANIFEST_DIR"));
     own.parent().unwrap_or(own).to_path_buf()
 }

@@ -61,12 +61,16 @@ pub(crate) struct Options {
     pub(crate) agent_keepalive: &'static str,
     /// Whether the server permits client keepalive.
     pub(crate) permit: bool,
+    /// The server's further flags.
+    pub(crate) server_flags: &'static [&'static str],
     /// The host that is behind a NAT.
     pub(crate) behind_nat: Option<&'static str>,
     /// Whether state folders are on small disks of their own.
     pub(crate) small_disks: bool,
     /// Whether the chain's processes have a clock that can be moved.
     pub(crate) faked_clock: bool,
+    /// Further keys of the mapping `lab`, each behind a comma.
+    pub(crate) mapping_keys: &'static str,
     /// Lines behind the agent's file: further services, indented, then further keys.
     pub(crate) agent_lines: &'static str,
     /// The same for the sidecar and its mappings. `FOLDER` becomes the world's folder.
@@ -86,9 +90,11 @@ impl Options {
             sidecar_keepalive: "default",
             agent_keepalive: "default",
             permit: false,
+            server_flags: &[],
             behind_nat: None,
             small_disks: false,
             faked_clock: false,
+            mapping_keys: "",
             agent_lines: "",
             sidecar_lines: "",
             relay_lines: "",
@@ -286,11 +292,12 @@ impl World {
             self.options.agent_lines,
         );
         let sidecar = format!(
-            "status: \"unix:{}\"\nkeepalive: {}\nconnect:\n  lab: {{ listen: \"{}\" }}\n  nobody: {{ listen: \
+            "status: \"unix:{}\"\nkeepalive: {}\nconnect:\n  lab: {{ listen: \"{}\"{} }}\n  nobody: {{ listen: \
              \"unix:{}\" }}\n  raw: {{ listen: \"{}\" }}\n{}",
             self.status_socket("sidecar").display(),
             self.options.sidecar_keepalive,
             self.mapping(),
+            self.options.mapping_keys,
             self.path("nobody.sock"),
             self.raw_mapping(),
             self.options.sidecar_lines.replace("FOLDER", &self.folder.display().to_string()),
@@ -349,21 +356,27 @@ impl World {
         }
     }
 
+    /// Where the server listens, on its host.
+    pub(crate) fn served(&self) -> String {
+        match self.options.way {
+            Way::Unix | Way::Tcp if self.options.server == "db" => format!("127.0.0.1:{SERVER_PORT}"),
+            Way::Direct | Way::Unix | Way::Tcp => {
+                format!("{}:{SERVER_PORT}", self.net.address(self.options.server))
+            }
+        }
+    }
+
     /// Starts a server on its host and waits until it listens; gives its index.
     ///
     /// # Errors
     ///
     /// When it does not.
     pub(crate) fn start_server(&mut self, language: &Language) -> anyhow::Result<usize> {
-        let address = match self.options.way {
-            Way::Direct => format!("{}:{SERVER_PORT}", self.net.address(self.options.server)),
-            _ if self.options.server == "far" => format!("{}:{SERVER_PORT}", self.net.address("far")),
-            Way::Unix | Way::Tcp => format!("127.0.0.1:{SERVER_PORT}"),
-        };
-        let mut words = vec!["server".to_owned(), "--listen".to_owned(), address];
+        let mut words = vec!["server".to_owned(), "--listen".to_owned(), self.served()];
         if self.options.permit {
             words.push("--permit-keepalive".to_owned());
         }
+        words.extend(self.options.server_flags.iter().map(|&flag| flag.to_owned()));
         let host = self.options.server;
         let index = self.start_app(host, "server", &language.server, &words)?;
         self.apps[index].expect("listening", "", PATIENCE)?;
@@ -444,6 +457,17 @@ impl World {
         let app = self.spawn_app(host, name, program, words)?;
         self.apps.push(app);
         Ok(self.apps.len() - 1)
+    }
+
+    /// Starts a program on a host that is told nothing and prints into `NAME.log` of the world's folder.
+    ///
+    /// # Errors
+    ///
+    /// When it cannot be started.
+    pub(crate) fn start_program(&mut self, host: &str, name: &str, words: &[String]) -> anyhow::Result<()> {
+        let process = Process::start(&self.net, host, name, &self.folder, words, &Start::default())?;
+        self.processes.push(process);
+        Ok(())
     }
 
     fn spawn_app(&self, host: &str, name: &str, program: &[String], words: &[String]) -> anyhow::Result<App> {

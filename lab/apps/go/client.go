@@ -39,7 +39,7 @@ type client struct {
 	open  map[string]context.CancelFunc
 }
 
-func runClient(target string, interval, timeout time.Duration, idle bool) error {
+func runClient(target string, interval, timeout time.Duration, idle bool, window int32) error {
 	if path, unix := strings.CutPrefix(target, "unix:"); unix {
 		target = "unix://" + path
 	} else {
@@ -53,6 +53,9 @@ func runClient(target string, interval, timeout time.Duration, idle bool) error 
 	if interval > 0 {
 		options = append(options, grpc.WithKeepaliveParams(
 			keepalive.ClientParameters{Time: interval, Timeout: timeout, PermitWithoutStream: idle}))
+	}
+	if window > 0 {
+		options = append(options, grpc.WithInitialWindowSize(window), grpc.WithInitialConnWindowSize(window))
 	}
 	conn, err := grpc.NewClient(target, options...)
 	if err != nil {
@@ -138,6 +141,9 @@ func (c *client) run(ctx context.Context, cmd command, l ledger, end event) erro
 	case "never":
 		var request, response []byte
 		return c.conn.Invoke(ctx, "/lab.Lab/Never", &request, &response)
+	case "fail":
+		var request, response []byte
+		return c.conn.Invoke(ctx, "/lab.Lab/Fail", &request, &response)
 	case "deadline":
 		var request, response []byte
 		if err := c.conn.Invoke(ctx, "/lab.Lab/Deadline", &request, &response); err != nil {

@@ -20,16 +20,21 @@ func main() {
 		flags := flag.NewFlagSet("server", flag.ExitOnError)
 		listen := flags.String("listen", "127.0.0.1:0", "address to listen on")
 		permit := flags.Bool("permit-keepalive", false, "allow a ping each second, without streams too")
+		streams := flags.Uint("max-streams", 0, "calls at once on a connection; 0 is the library's default")
 		parse(flags)
-		check(serve(*listen, *permit))
+		check(serve(*listen, *permit, uint32(*streams)))
 	case "client":
 		flags := flag.NewFlagSet("client", flag.ExitOnError)
 		target := flags.String("target", "", "HOST:PORT or unix:PATH")
 		keepalive := flags.Int64("keepalive-ms", 0, "client keepalive interval; 0 is none")
 		timeout := flags.Int64("keepalive-timeout-ms", 20000, "client keepalive timeout")
 		idle := flags.Bool("keepalive-idle", false, "ping without streams too")
+		window := flags.Int("window", 0, "a flow-control window that stays as it is; 0 is the library's default")
+		// The library's default is a good one already.
+		flags.Bool("own-authority", false, "the library's default :authority on a unix socket")
 		parse(flags)
-		check(runClient(*target, time.Duration(*keepalive)*time.Millisecond, time.Duration(*timeout)*time.Millisecond, *idle))
+		interval, wait := time.Duration(*keepalive)*time.Millisecond, time.Duration(*timeout)*time.Millisecond
+		check(runClient(*target, interval, wait, *idle, int32(*window)))
 	case "version":
 		emit(event{"event": "version", "impl": "go", "library": "grpc-go " + grpc.Version, "runtime": goVersion()})
 	default:

@@ -26,7 +26,7 @@ type arguments struct {
 	ReceiveRate int64  `json:"receive_rate"`
 }
 
-func serve(listen string, permit bool) error {
+func serve(listen string, permit bool, streams uint32) error {
 	listener, err := net.Listen("tcp", listen)
 	if err != nil {
 		return err
@@ -36,6 +36,9 @@ func serve(listen string, permit bool) error {
 		policy := keepalive.EnforcementPolicy{MinTime: time.Second, PermitWithoutStream: true}
 		options = append(options, grpc.KeepaliveEnforcementPolicy(policy))
 	}
+	if streams > 0 {
+		options = append(options, grpc.MaxConcurrentStreams(streams))
+	}
 	server := grpc.NewServer(options...)
 	server.RegisterService(&grpc.ServiceDesc{
 		ServiceName: "lab.Lab",
@@ -44,6 +47,7 @@ func serve(listen string, permit bool) error {
 			{MethodName: "Echo", Handler: unary("echo", echo)},
 			{MethodName: "Never", Handler: unary("never", never)},
 			{MethodName: "Deadline", Handler: unary("deadline", deadline)},
+			{MethodName: "Fail", Handler: unary("fail", fail)},
 		},
 		Streams: []grpc.StreamDesc{
 			{StreamName: "Ticks", Handler: stream("ticks", ticks), ServerStreams: true},
@@ -75,7 +79,7 @@ func visited(ctx context.Context, method string, run func(visit) error) error {
 	emit(event{"event": "handler", "call": v.call, "method": method, "left_ms": left(ctx)})
 	err := run(v)
 	reason := "returned"
-	if err != nil {
+	if err != nil && err != errFailed {
 		// An error of the transport comes with the end of the context, at times a moment before it.
 		<-ctx.Done()
 		reason = "canceled"
@@ -117,6 +121,12 @@ func echo(_ visit, request []byte) ([]byte, error) {
 func never(v visit, _ []byte) ([]byte, error) {
 	<-v.ctx.Done()
 	return nil, v.ctx.Err()
+}
+
+var errFailed = status.Error(codes.Unavailable, "as asked")
+
+func fail(visit, []byte) ([]byte, error) {
+	return nil, errFailed
 }
 
 func deadline(v visit, _ []byte) ([]byte, error) {

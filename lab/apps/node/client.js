@@ -10,13 +10,16 @@ import { Ledger, Source, argumentsOf, pour } from './stream.js';
 const raw = (bytes) => bytes;
 
 /** Obeys stdin until it ends or says `quit`. */
-export function runClient(target, keepalive) {
+export function runClient(target, keepalive, window) {
   // A proxy of the environment is no part of what is measured.
   const options = { 'grpc.enable_http_proxy': 0 };
   if (keepalive.intervalMs > 0) {
     options['grpc.keepalive_time_ms'] = keepalive.intervalMs;
     options['grpc.keepalive_timeout_ms'] = keepalive.timeoutMs;
     options['grpc.keepalive_permit_without_calls'] = keepalive.idle ? 1 : 0;
+  }
+  if (window > 0) {
+    options['grpc-node.flow_control_window'] = window;
   }
   const client = new Client(new grpc.Client(target, grpc.credentials.createInsecure(), options));
   emit('ready', {});
@@ -97,6 +100,7 @@ class Running {
     const kinds = {
       echo: () => this.#echo(),
       never: () => this.#unary('Never', Buffer.alloc(0), () => {}),
+      fail: () => this.#unary('Fail', Buffer.alloc(0), () => {}),
       deadline: () => this.#unary('Deadline', Buffer.alloc(0), (answer) => left(answer)),
       ticks: () => this.#ticks(),
       check: () => this.#check(),

@@ -12,12 +12,16 @@ const FLAGS = {
   server: {
     listen: { type: 'string', default: '127.0.0.1:0' },
     'permit-keepalive': { type: 'boolean', default: false },
+    'max-streams': { type: 'string', default: '0' },
   },
   client: {
     target: { type: 'string' },
     'keepalive-ms': { type: 'string', default: '0' },
     'keepalive-timeout-ms': { type: 'string', default: '20000' },
     'keepalive-idle': { type: 'boolean', default: false },
+    window: { type: 'string', default: '0' },
+    // The library's default is a good one already.
+    'own-authority': { type: 'boolean', default: false },
   },
   version: {},
 };
@@ -46,13 +50,13 @@ const role = process.argv[2] ?? '';
 const asked = flags(role);
 if (role === 'server') {
   // A server never objects to pings: there is nothing to permit.
-  serve(asked.listen);
+  serve(asked.listen, number(asked['max-streams']));
 } else if (role === 'client') {
   runClient(asked.target ?? usage('--target is missing'), {
     intervalMs: number(asked['keepalive-ms']),
     timeoutMs: number(asked['keepalive-timeout-ms']),
     idle: asked['keepalive-idle'],
-  });
+  }, number(asked.window));
 } else {
   const { version } = createRequire(import.meta.url)('@grpc/grpc-js/package.json');
   emit('version', { impl: 'node', library: `grpc-js ${version}`, runtime: `node ${process.version}` });

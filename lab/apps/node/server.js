@@ -1,4 +1,4 @@
-// The server: a handler for each of the five methods.
+// The server: a handler for each of the methods.
 
 import grpc from '@grpc/grpc-js';
 
@@ -8,7 +8,7 @@ import { Ledger, Source, argumentsOf, pour, wait, write } from './stream.js';
 const raw = (bytes) => bytes;
 
 /** Serves until the process ends. */
-export function serve(listen) {
+export function serve(listen, streams) {
   const method = (name, requestStream, responseStream) => ({
     path: `/lab.Lab/${name}`,
     requestStream,
@@ -18,12 +18,13 @@ export function serve(listen) {
     responseSerialize: raw,
     responseDeserialize: raw,
   });
-  const server = new grpc.Server();
+  const server = new grpc.Server(streams > 0 ? { 'grpc.max_concurrent_streams': streams } : {});
   server.addService(
     {
       Echo: method('Echo', false, false),
       Never: method('Never', false, false),
       Deadline: method('Deadline', false, false),
+      Fail: method('Fail', false, false),
       Ticks: method('Ticks', false, true),
       Check: method('Check', true, true),
     },
@@ -31,6 +32,7 @@ export function serve(listen) {
       Echo: visited('echo', echo),
       Never: visited('never', never),
       Deadline: visited('deadline', deadline),
+      Fail: visited('fail', fail),
       Ticks: visited('ticks', ticks),
       Check: visited('check', check),
     },
@@ -112,6 +114,11 @@ function echo(visit, call, callback) {
 }
 
 function never() {}
+
+function fail(visit, _, callback) {
+  visit.end('returned');
+  callback({ code: grpc.status.UNAVAILABLE, details: 'as asked' });
+}
 
 function deadline(visit, _, callback) {
   const left = visit.leftMs();

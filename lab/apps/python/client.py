@@ -22,9 +22,9 @@ class Keepalive:
     idle: bool
 
 
-def run(target: str, keepalive: Keepalive) -> None:
+def run(target: str, keepalive: Keepalive, window: int, own_authority: bool) -> None:
     """Obeys stdin until it ends or says `quit`."""
-    client = Client(grpc.insecure_channel(target, options(target, keepalive)))
+    client = Client(grpc.insecure_channel(target, options(target, keepalive, window, own_authority)))
     events.emit("ready")
     for line in iter(sys.stdin.buffer.readline, b""):
         command = json.loads(line)
@@ -42,10 +42,10 @@ def run(target: str, keepalive: Keepalive) -> None:
     client.channel.close()
 
 
-def options(target: str, keepalive: Keepalive) -> list[tuple[str, Any]]:
+def options(target: str, keepalive: Keepalive, window: int, own_authority: bool) -> list[tuple[str, Any]]:
     # A proxy of the environment is no part of what is measured.
     chosen: list[tuple[str, Any]] = [("grpc.enable_http_proxy", 0)]
-    if target.startswith("unix:"):
+    if target.startswith("unix:") and not own_authority:
         # The default is the socket's path with %2F, which Rust servers refuse.
         chosen.append(("grpc.default_authority", "localhost"))
     if keepalive.interval_ms > 0:
@@ -54,6 +54,9 @@ def options(target: str, keepalive: Keepalive) -> list[tuple[str, Any]]:
             ("grpc.keepalive_timeout_ms", keepalive.timeout_ms),
             ("grpc.keepalive_permit_without_calls", int(keepalive.idle)),
         ]
+    if window > 0:
+        # Without the probe the window stays as it is.
+        chosen += [("grpc.http2.lookahead_bytes", window), ("grpc.http2.bdp_probe", 0)]
     return chosen
 
 
@@ -114,6 +117,7 @@ class Running:
             "echo": self.echo,
             "never": self.never,
             "deadline": self.deadline,
+            "fail": self.fail,
             "ticks": self.ticks,
             "check": self.check,
         }
@@ -162,6 +166,9 @@ class Running:
 
     def never(self) -> tuple[Any, Callable[[], None]]:
         return self.unary("Never", b"", lambda _: None)
+
+    def fail(self) -> tuple[Any, Callable[[], None]]:
+        return self.unary("Fail", b"", lambda _: None)
 
     def deadline(self) -> tuple[Any, Callable[[], None]]:
         def answered(text: bytes) -> None:

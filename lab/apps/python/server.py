@@ -1,4 +1,4 @@
-"""The server: a handler for each of the five methods."""
+"""The server: a handler for each of the methods."""
 
 import json
 import math
@@ -17,7 +17,7 @@ from stream import ARGUMENTS, Ledger, Source, pour
 HANDLERS = 1_000
 
 
-def serve(listen: str, permit: bool) -> None:
+def serve(listen: str, permit: bool, streams: int) -> None:
     """Serves until the process ends."""
     options = []
     if permit:
@@ -25,10 +25,13 @@ def serve(listen: str, permit: bool) -> None:
             ("grpc.http2.min_ping_interval_without_data_ms", 1_000),
             ("grpc.keepalive_permit_without_calls", 1),
         ]
+    if streams > 0:
+        options.append(("grpc.max_concurrent_streams", streams))
     server = grpc.server(futures.ThreadPoolExecutor(HANDLERS), options=options)
     methods = {
         "Echo": grpc.unary_unary_rpc_method_handler(unary("echo", echo)),
         "Never": grpc.unary_unary_rpc_method_handler(unary("never", never)),
+        "Fail": grpc.unary_unary_rpc_method_handler(unary("fail", fail)),
         "Deadline": grpc.unary_unary_rpc_method_handler(unary("deadline", deadline)),
         "Ticks": grpc.unary_stream_rpc_method_handler(stream("ticks", ticks)),
         "Check": grpc.stream_stream_rpc_method_handler(stream("check", check)),
@@ -129,6 +132,11 @@ def echo(visit: Visit, request: bytes) -> bytes:
 def never(visit: Visit, _: bytes) -> bytes:
     visit.ended.wait()
     return b""
+
+
+def fail(visit: Visit, _: bytes) -> bytes:
+    visit.end("returned")
+    visit.context.abort(grpc.StatusCode.UNAVAILABLE, "as asked")
 
 
 def deadline(visit: Visit, _: bytes) -> bytes:

@@ -84,10 +84,10 @@ fn shown(case: &mut Case<'_>) -> anyhow::Result<()> {
     world.app(patient).call("unbounded", "echo", json!({"bytes": 64, "seed": 1}))?;
     world.app(patient).expect("end", "unbounded", SOON)?;
     let until = Instant::now() + PATIENCE;
-    let mut hints = hints(&world)?;
+    let mut hints = hints(&world, "lab")?;
     while kinds(&hints) != ALL && Instant::now() < until {
         std::thread::sleep(Duration::from_millis(500));
-        hints = self::hints(&world)?;
+        hints = self::hints(&world, "lab")?;
     }
     case.word("hints", kinds(&hints));
     for (id, kind, name) in [
@@ -121,18 +121,24 @@ fn silent(case: &mut Case<'_>) -> anyhow::Result<()> {
         number += 1;
         std::thread::sleep(Duration::from_secs(1));
     }
-    case.word("hints", kinds(&hints(&world)?));
+    case.word("hints", kinds(&hints(&world, "lab")?));
     Ok(())
 }
 
-fn hints(world: &World) -> anyhow::Result<Vec<Json>> {
+/// The hints of a mapping.
+///
+/// # Errors
+///
+/// When the sidecar does not answer.
+pub(super) fn hints(world: &World, mapping: &str) -> anyhow::Result<Vec<Json>> {
     let status = world.status("sidecar")?;
     let hints =
-        status::entry(&status, "mappings", "lab").and_then(|entry| entry["hints"].as_array().cloned());
+        status::entry(&status, "mappings", mapping).and_then(|entry| entry["hints"].as_array().cloned());
     Ok(hints.unwrap_or_default())
 }
 
-fn kinds(hints: &[Json]) -> String {
+/// Their words in order, or `none`.
+pub(super) fn kinds(hints: &[Json]) -> String {
     let mut kinds: Vec<&str> = hints.iter().filter_map(|hint| hint["kind"].as_str()).collect();
     kinds.sort_unstable();
     if kinds.is_empty() { "none".to_owned() } else { kinds.join(" ") }

@@ -2,13 +2,16 @@
 
 mod calls;
 mod delay;
+mod examples;
 mod field;
 mod hints;
+mod http2;
 mod machines;
 mod paths;
 mod processes;
 mod relay;
 mod streams;
+mod truth;
 mod writing;
 
 use std::collections::BTreeMap;
@@ -77,6 +80,9 @@ pub(crate) fn all() -> Vec<Scenario> {
     [
         calls::SCENARIOS,
         hints::SCENARIOS,
+        truth::SCENARIOS,
+        http2::SCENARIOS,
+        examples::SCENARIOS,
         paths::SCENARIOS,
         relay::SCENARIOS,
         processes::SCENARIOS,
@@ -146,6 +152,11 @@ impl Case<'_> {
     /// Records a number.
     pub(crate) fn number(&mut self, id: &str, number: f64) {
         self.values.insert(id.to_owned(), Value::Number(number));
+    }
+
+    /// Records a count.
+    pub(crate) fn count(&mut self, id: &str, count: usize) {
+        self.number(id, u32::try_from(count).map_or(f64::INFINITY, f64::from));
     }
 
     /// Records a word.

@@ -51,8 +51,8 @@ struct Command {
 type Open = Arc<Mutex<HashMap<String, oneshot::Sender<()>>>>;
 
 /// Obeys stdin until it ends or says `quit`.
-pub(crate) async fn run(target: &str, keepalive: &Keepalive) -> anyhow::Result<()> {
-    let channel = channel(target, keepalive)?;
+pub(crate) async fn run(target: &str, keepalive: &Keepalive, window: u32) -> anyhow::Result<()> {
+    let channel = channel(target, keepalive, window)?;
     emit(json!({"event": "ready"}));
     let open = Open::default();
     let mut lines = BufReader::new(tokio::io::stdin()).lines();
@@ -70,7 +70,7 @@ pub(crate) async fn run(target: &str, keepalive: &Keepalive) -> anyhow::Result<(
     Ok(())
 }
 
-fn channel(target: &str, keepalive: &Keepalive) -> anyhow::Result<Channel> {
+fn channel(target: &str, keepalive: &Keepalive, window: u32) -> anyhow::Result<Channel> {
     let path = target.strip_prefix("unix:").map(PathBuf::from);
     let uri = if path.is_some() { "http://localhost".to_owned() } else { format!("http://{target}") };
     let mut endpoint = Endpoint::from_shared(uri)?;
@@ -79,6 +79,9 @@ fn channel(target: &str, keepalive: &Keepalive) -> anyhow::Result<Channel> {
             .http2_keep_alive_interval(Duration::from_millis(keepalive.interval_ms))
             .keep_alive_timeout(Duration::from_millis(keepalive.timeout_ms))
             .keep_alive_while_idle(keepalive.idle);
+    }
+    if window > 0 {
+        endpoint = endpoint.initial_stream_window_size(window).initial_connection_window_size(window);
     }
     let Some(path) = path else { return Ok(endpoint.connect_lazy()) };
     let dial = move |_: Uri| {
@@ -147,6 +150,10 @@ async fn call(channel: Channel, command: &Command, ledger: &Ledger) -> Result<Op
             grpc.unary(request(command, Bytes::new())?, path("Never"), Raw).await?;
             Ok(None)
         }
+        "fail" => {
+            grpc.unary(request(command, Bytes::new())?, path("Fail"), Raw).await?;
+            Ok(None)
+        }
         "deadline" => {
             let answer = grpc.unary(request(command, Bytes::new())?, path("Deadline"), Raw).await?;
             let text = String::from_utf8_lossy(answer.get_ref()).into_owned();
@@ -205,7 +212,7 @@ fn request<T>(command: &Command, body: T) -> Result<Request<T>, Status> {
 }
 
 fn path(method: &str) -> PathAndQuery {
-    // The five names of this file are good paths; `/` would be answered with UNIMPLEMENTED.
+    // The names of this file are good paths; `/` would be answered with UNIMPLEMENTED.
     format!("/lab.Lab/{method}").parse().unwrap_or_else(|_| PathAndQuery::from_static("/"))
 }
 

@@ -28,6 +28,9 @@ enum Role {
         /// A tonic server never objects to pings: there is nothing to permit.
         #[arg(long)]
         permit_keepalive: bool,
+        /// Calls at once on a connection; 0 is the library's default.
+        #[arg(long, default_value_t = 0)]
+        max_streams: u32,
     },
     /// Makes the calls that stdin asks for.
     Client {
@@ -42,6 +45,12 @@ enum Role {
         /// Ping without streams too.
         #[arg(long)]
         keepalive_idle: bool,
+        /// A flow-control window that stays as it is; 0 is the library's default.
+        #[arg(long, default_value_t = 0)]
+        window: u32,
+        /// The library's default `:authority` on a unix socket; it has none, the endpoint's URI says it.
+        #[arg(long)]
+        own_authority: bool,
     },
     /// Says what it is made of.
     Version,
@@ -50,14 +59,21 @@ enum Role {
 #[tokio::main]
 async fn main() -> anyhow::Result<()> {
     match Arguments::parse().role {
-        Role::Server { listen, permit_keepalive: _ } => server::serve(listen).await,
-        Role::Client { target, keepalive_ms, keepalive_timeout_ms, keepalive_idle } => {
+        Role::Server { listen, permit_keepalive: _, max_streams } => server::serve(listen, max_streams).await,
+        Role::Client {
+            target,
+            keepalive_ms,
+            keepalive_timeout_ms,
+            keepalive_idle,
+            window,
+            own_authority: _,
+        } => {
             let keepalive = client::Keepalive {
                 interval_ms: keepalive_ms,
                 timeout_ms: keepalive_timeout_ms,
                 idle: keepalive_idle,
             };
-            client::run(&target, &keepalive).await
+            client::run(&target, &keepalive, window).await
         }
         Role::Version => {
             events::emit(json!({

@@ -1,4 +1,4 @@
-//! The server: one tower service that knows the five methods.
+//! The server: one tower service that knows the methods.
 
 use std::convert::Infallible;
 use std::future::Future;
@@ -24,7 +24,7 @@ use crate::events::emit;
 use crate::stream::{Args, Ledger, Source, pour};
 
 /// Serves until the process ends.
-pub(crate) async fn serve(listen: SocketAddr) -> anyhow::Result<()> {
+pub(crate) async fn serve(listen: SocketAddr, max_streams: u32) -> anyhow::Result<()> {
     let listener = TcpListener::bind(listen).await?;
     emit(json!({"event": "listening", "address": listener.local_addr()?.to_string()}));
     let connections = TcpListenerStream::new(listener).map(|accepted| {
@@ -33,7 +33,9 @@ pub(crate) async fn serve(listen: SocketAddr) -> anyhow::Result<()> {
             let _ = stream.set_nodelay(true);
         })
     });
-    Ok(tonic::transport::Server::builder().add_service(Lab).serve_with_incoming(connections).await?)
+    let streams = (max_streams > 0).then_some(max_streams);
+    let mut builder = tonic::transport::Server::builder().max_concurrent_streams(streams);
+    Ok(builder.add_service(Lab).serve_with_incoming(connections).await?)
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -61,6 +63,7 @@ impl Service<http::Request<Body>> for Lab {
                 "/lab.Lab/Echo" => grpc.unary(Echo, request).await,
                 "/lab.Lab/Never" => grpc.unary(Never, request).await,
                 "/lab.Lab/Deadline" => grpc.unary(Deadline, request).await,
+                "/lab.Lab/Fail" => grpc.unary(Fail, request).await,
                 "/lab.Lab/Ticks" => grpc.streaming(Ticks, request).await,
                 "/lab.Lab/Check" => grpc.streaming(Check, request).await,
                 _ => Status::unimplemented("no such method").into_http(),
@@ -161,6 +164,21 @@ impl UnaryService<Bytes> for Never {
         Box::pin(async move {
             let _visit = Visit::new(&request, "never")?;
             std::future::pending().await
+        })
+    }
+}
+
+struct Fail;
+
+impl UnaryService<Bytes> for Fail {
+    type Response = Bytes;
+    type Future = Answer<Response<Bytes>>;
+
+    fn call(&mut self, request: Request<Bytes>) -> Self::Future {
+        Box::pin(async move {
+            let mut visit = Visit::new(&request, "fail")?;
+            visit.returned = true;
+            Err(Status::unavailable("as asked"))
         })
     }
 }

@@ -11,6 +11,7 @@ import io.grpc.Metadata;
 import io.grpc.MethodDescriptor;
 import io.grpc.MethodDescriptor.MethodType;
 import io.grpc.Status;
+import io.grpc.netty.shaded.io.grpc.netty.NettyChannelBuilder;
 import java.io.BufferedReader;
 import java.io.IOException;
 import java.io.InputStreamReader;
@@ -41,6 +42,7 @@ final class Client {
             "echo", Methods.ECHO,
             "never", Methods.NEVER,
             "deadline", Methods.DEADLINE,
+            "fail", Methods.FAIL,
             "ticks", Methods.TICKS,
             "check", Methods.CHECK);
 
@@ -52,9 +54,10 @@ final class Client {
     }
 
     /** Obeys stdin until it ends or says `quit`. */
-    static void run(String target, Keepalive keepalive) throws IOException, InterruptedException {
+    static void run(String target, Keepalive keepalive, long window, boolean ownAuthority)
+            throws IOException, InterruptedException {
         ManagedChannelBuilder<?> builder = Grpc.newChannelBuilder(target, InsecureChannelCredentials.create());
-        if (target.startsWith("unix:")) {
+        if (target.startsWith("unix:") && !ownAuthority) {
             // The default is the socket's path, which Node and Rust servers refuse.
             builder.overrideAuthority("localhost");
         }
@@ -62,6 +65,9 @@ final class Client {
             builder.keepAliveTime(keepalive.intervalMs, TimeUnit.MILLISECONDS)
                     .keepAliveTimeout(keepalive.timeoutMs, TimeUnit.MILLISECONDS)
                     .keepAliveWithoutCalls(keepalive.idle);
+        }
+        if (window > 0 && builder instanceof NettyChannelBuilder netty) {
+            netty.flowControlWindow(Math.toIntExact(window));
         }
         Client client = new Client(builder.build());
         new Event("ready").emit();

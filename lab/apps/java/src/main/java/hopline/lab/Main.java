@@ -16,12 +16,17 @@ public final class Main {
         String role = words.length > 0 ? words[0] : "";
         switch (role) {
             case "server" -> {
-                Map<String, String> flags = flags(words, Set.of("listen"), Set.of("permit-keepalive"));
-                Server.serve(flags.getOrDefault("listen", "127.0.0.1:0"), flags.containsKey("permit-keepalive"));
+                Map<String, String> flags = flags(words, Set.of("listen", "max-streams"), Set.of("permit-keepalive"));
+                Server.serve(
+                        flags.getOrDefault("listen", "127.0.0.1:0"),
+                        flags.containsKey("permit-keepalive"),
+                        number(flags, "max-streams", 0));
             }
             case "client" -> {
                 Map<String, String> flags = flags(
-                        words, Set.of("target", "keepalive-ms", "keepalive-timeout-ms"), Set.of("keepalive-idle"));
+                        words,
+                        Set.of("target", "keepalive-ms", "keepalive-timeout-ms", "window"),
+                        Set.of("keepalive-idle", "own-authority"));
                 Client.Keepalive keepalive = new Client.Keepalive(
                         number(flags, "keepalive-ms", 0),
                         number(flags, "keepalive-timeout-ms", 20_000),
@@ -29,7 +34,8 @@ public final class Main {
                 if (!flags.containsKey("target")) {
                     usage("--target is missing");
                 }
-                Client.run(flags.get("target"), keepalive);
+                long window = number(flags, "window", 0);
+                Client.run(flags.get("target"), keepalive, window, flags.containsKey("own-authority"));
             }
             case "version" -> {
                 flags(words, Set.of(), Set.of());

@@ -17,6 +17,7 @@ final class Methods {
     static final MethodDescriptor<byte[], byte[]> ECHO = method("Echo", MethodType.UNARY);
     static final MethodDescriptor<byte[], byte[]> NEVER = method("Never", MethodType.UNARY);
     static final MethodDescriptor<byte[], byte[]> DEADLINE = method("Deadline", MethodType.UNARY);
+    static final MethodDescriptor<byte[], byte[]> FAIL = method("Fail", MethodType.UNARY);
     static final MethodDescriptor<byte[], byte[]> TICKS = method("Ticks", MethodType.SERVER_STREAMING);
     static final MethodDescriptor<byte[], byte[]> CHECK = method("Check", MethodType.BIDI_STREAMING);
 

@@ -19,12 +19,12 @@ import java.util.concurrent.TimeUnit;
 import java.util.concurrent.TimeoutException;
 import java.util.concurrent.atomic.AtomicBoolean;
 
-/** The server: a handler for each of the five methods. */
+/** The server: a handler for each of the methods. */
 final class Server {
     private Server() {}
 
     /** Serves until the process ends. */
-    static void serve(String listen, boolean permit) throws IOException, InterruptedException {
+    static void serve(String listen, boolean permit, long streams) throws IOException, InterruptedException {
         int colon = listen.lastIndexOf(':');
         String host = listen.substring(0, Math.max(colon, 0)).replaceAll("[\\[\\]]", "");
         int port = Integer.parseInt(listen.substring(colon + 1));
@@ -33,10 +33,14 @@ final class Server {
         if (permit) {
             builder.permitKeepAliveTime(1, TimeUnit.SECONDS).permitKeepAliveWithoutCalls(true);
         }
+        if (streams > 0) {
+            builder.maxConcurrentCallsPerConnection(Math.toIntExact(streams));
+        }
         ServerServiceDefinition.Builder service = ServerServiceDefinition.builder(Methods.SERVICE);
         add(service, Methods.ECHO, Echo::new);
         add(service, Methods.NEVER, Never::new);
         add(service, Methods.DEADLINE, Left::new);
+        add(service, Methods.FAIL, Fail::new);
         add(service, Methods.TICKS, Ticks::new);
         add(service, Methods.CHECK, Check::new);
         io.grpc.Server server = builder.addService(service.build()).build().start();
@@ -203,6 +207,19 @@ final class Server {
 
         @Override
         void handle(byte[] request) {}
+    }
+
+    private static final class Fail extends Visit {
+        Fail(ServerCall<byte[], byte[]> call, String name, Arguments arguments) {
+            super(call, name, arguments);
+        }
+
+        @Override
+        void handle(byte[] request) {
+            if (end("returned")) {
+                call.close(Status.UNAVAILABLE.withDescription("as asked"), new Metadata());
+            }
+        }
     }
 
     private static final class Left extends Visit {
