@@ -57,6 +57,19 @@ fn a_session_that_was_cut_by_a_fault_is_right() {
 }
 
 #[test]
+fn a_clean_end_that_a_client_gave_up_is_no_proof_of_a_cut() {
+    let mut given_up = session();
+    given_up.client = side(SEED + 1, "CANCELLED", 2_000.0, &[(300, 100)]);
+    given_up.server = Some(side(SEED, "returned", 2_010.0, &[(500, 300)]));
+    let mut history = history(given_up);
+    history.injected.push(injected("1s for 20s: drop web <-> relay", 1_500.0, 21_500.0));
+    assert_eq!(check(&history), [""; 0]);
+    // A broken connection is no word of the client's.
+    history.sessions[0].client.end = "UNAVAILABLE".to_owned();
+    assert!(fault(&history).contains("a clean end before all bytes"));
+}
+
+#[test]
 fn bytes_that_were_not_sent() {
     let mut bad = session();
     bad.client.reports[0].received_sha256 = seeded::prefix_sha256(SEED + 2, 100);

@@ -10,6 +10,7 @@ mod machines;
 mod paths;
 mod processes;
 mod relay;
+mod sessions;
 mod streams;
 mod truth;
 mod writing;
@@ -89,6 +90,7 @@ pub(crate) fn all() -> Vec<Scenario> {
         machines::SCENARIOS,
         writing::SCENARIOS,
         delay::SCENARIOS,
+        sessions::SCENARIOS,
     ]
     .concat()
     .into_iter()

@@ -14,10 +14,10 @@ use crate::shell;
 use crate::world::{Options, Way, World};
 
 /// For what should be there at once, on a busy machine.
-pub(super) const SOON: Duration = Duration::from_secs(30);
+pub(in crate::scenario) const SOON: Duration = Duration::from_secs(30);
 
 /// What most of these scenarios are: raw, directly and by TCP, side by side with others, once.
-pub(super) const BASE: Scenario = Scenario {
+pub(in crate::scenario) const BASE: Scenario = Scenario {
     name: "",
     promise: "",
     what: "",
@@ -33,13 +33,18 @@ pub(super) const BASE: Scenario = Scenario {
 };
 
 /// A figure that no article has.
-pub(super) const fn figure(id: &'static str, what: &'static str, unit: &'static str, bound: Bound) -> Figure {
+pub(in crate::scenario) const fn figure(
+    id: &'static str,
+    what: &'static str,
+    unit: &'static str,
+    bound: Bound,
+) -> Figure {
     Figure { id, what, unit, article: "", bound }
 }
 
 /// Further services for scenarios that dial what is not there, and the mappings for them: `closed` has no server, `hole`
 /// is an address that nobody has, and that swallows what it is sent.
-pub(super) const NOBODY: (&str, &str) = (
+pub(in crate::scenario) const NOBODY: (&str, &str) = (
     "  closed: { tcp: { tcp: 50099 } }\n  hole: { tcp: { forward: \"10.64.0.99:50099\" } }\n",
     "  closed: { listen: \"127.0.0.1:7903\" }\n  hole: { listen: \"127.0.0.1:7904\" }\n",
 );
@@ -49,23 +54,23 @@ pub(super) const NOBODY: (&str, &str) = (
 /// # Errors
 ///
 /// When `ip` fails.
-pub(super) fn dig_hole(world: &World, host: &str) -> anyhow::Result<()> {
+pub(in crate::scenario) fn dig_hole(world: &World, host: &str) -> anyhow::Result<()> {
     let namespace = world.net.namespace(host);
     let address = ["10.64.0.99", "lladdr", "02:00:00:00:00:99", "dev", "eth0", "nud", "permanent"];
     shell::run(&[&["ip", "-n", &namespace, "neigh", "replace"][..], &address].concat()).map(drop)
 }
 
 /// A world with these services.
-pub(super) fn with_nobody(case: &Case<'_>) -> Options {
+pub(in crate::scenario) fn with_nobody(case: &Case<'_>) -> Options {
     Options { agent_lines: NOBODY.0, sidecar_lines: NOBODY.1, ..Options::plain(case.way) }
 }
 
 /// A world with a raw server and a raw client.
 #[derive(Debug)]
-pub(super) struct Raw {
-    pub(super) world: World,
-    pub(super) server: usize,
-    pub(super) client: usize,
+pub(in crate::scenario) struct Raw {
+    pub(in crate::scenario) world: World,
+    pub(in crate::scenario) server: usize,
+    pub(in crate::scenario) client: usize,
 }
 
 impl Raw {
@@ -74,7 +79,7 @@ impl Raw {
     /// # Errors
     ///
     /// When something does not come up.
-    pub(super) fn start(case: &Case<'_>, script: Json) -> anyhow::Result<Self> {
+    pub(in crate::scenario) fn start(case: &Case<'_>, script: Json) -> anyhow::Result<Self> {
         Self::start_with(case, Options::plain(case.way), script)
     }
 
@@ -83,7 +88,11 @@ impl Raw {
     /// # Errors
     ///
     /// When something does not come up.
-    pub(super) fn start_with(case: &Case<'_>, options: Options, script: Json) -> anyhow::Result<Self> {
+    pub(in crate::scenario) fn start_with(
+        case: &Case<'_>,
+        options: Options,
+        script: Json,
+    ) -> anyhow::Result<Self> {
         let mut world = case.world_with(options)?;
         let server = world.start_actor(world.server_host(), "server")?;
         let client = world.start_actor("web", "client")?;
@@ -98,7 +107,12 @@ impl Raw {
     /// # Errors
     ///
     /// When it cannot listen there.
-    pub(super) fn serve(&mut self, name: &str, address: &str, script: Json) -> anyhow::Result<()> {
+    pub(in crate::scenario) fn serve(
+        &mut self,
+        name: &str,
+        address: &str,
+        script: Json,
+    ) -> anyhow::Result<()> {
         let line = json!({"op": "serve", "name": name, "address": address, "script": script});
         self.world.app(self.server).say(&line)?;
         self.world.app(self.server).expect("listening", name, SOON).map(drop)
@@ -109,7 +123,7 @@ impl Raw {
     /// # Errors
     ///
     /// When the client is gone.
-    pub(super) fn go(&mut self, name: &str, script: Json) -> anyhow::Result<()> {
+    pub(in crate::scenario) fn go(&mut self, name: &str, script: Json) -> anyhow::Result<()> {
         self.go_many(name, json!({"script": script}))
     }
 
@@ -119,7 +133,7 @@ impl Raw {
     /// # Errors
     ///
     /// When the client is gone.
-    pub(super) fn go_many(&mut self, name: &str, mut wanted: Json) -> anyhow::Result<()> {
+    pub(in crate::scenario) fn go_many(&mut self, name: &str, mut wanted: Json) -> anyhow::Result<()> {
         if wanted["address"].is_null() {
             wanted["address"] = json!(self.world.raw_target());
         }
@@ -133,7 +147,7 @@ impl Raw {
     /// # Errors
     ///
     /// When it has not by then.
-    pub(super) fn ran(&mut self, name: &str, patience: Duration) -> anyhow::Result<Ran> {
+    pub(in crate::scenario) fn ran(&mut self, name: &str, patience: Duration) -> anyhow::Result<Ran> {
         Ok(Ran(self.world.app(self.client).expect("ran", name, patience)?))
     }
 
@@ -142,7 +156,12 @@ impl Raw {
     /// # Errors
     ///
     /// When it has not ended by then.
-    pub(super) fn run(&mut self, name: &str, script: Json, patience: Duration) -> anyhow::Result<Ran> {
+    pub(in crate::scenario) fn run(
+        &mut self,
+        name: &str,
+        script: Json,
+        patience: Duration,
+    ) -> anyhow::Result<Ran> {
         self.go(name, script)?;
         self.ran(name, patience)
     }
@@ -152,7 +171,7 @@ impl Raw {
     /// # Errors
     ///
     /// When nothing has this name.
-    pub(super) fn counts(&mut self, app: usize, name: &str) -> anyhow::Result<Ran> {
+    pub(in crate::scenario) fn counts(&mut self, app: usize, name: &str) -> anyhow::Result<Ran> {
         static NUMBER: AtomicU64 = AtomicU64::new(0);
         let call = format!("{name} {}", NUMBER.fetch_add(1, Ordering::Relaxed));
         self.world.app(app).say(&json!({"op": "counts", "name": name, "call": call}))?;
@@ -164,7 +183,7 @@ impl Raw {
     /// # Errors
     ///
     /// When the server is gone.
-    pub(super) fn served(
+    pub(in crate::scenario) fn served(
         &mut self,
         patience: Duration,
         wanted: impl Fn(&Ran) -> bool,
@@ -184,7 +203,7 @@ impl Raw {
     /// # Errors
     ///
     /// When the application is gone.
-    pub(super) fn flag(&mut self, app: usize, flag: &str) -> anyhow::Result<()> {
+    pub(in crate::scenario) fn flag(&mut self, app: usize, flag: &str) -> anyhow::Result<()> {
         self.world.app(app).say(&json!({"op": "flag", "name": flag}))
     }
 
@@ -193,7 +212,7 @@ impl Raw {
     /// # Errors
     ///
     /// When none has within 30 s.
-    pub(super) fn said(&mut self, app: usize, word: &str) -> anyhow::Result<f64> {
+    pub(in crate::scenario) fn said(&mut self, app: usize, word: &str) -> anyhow::Result<f64> {
         Ok(self.world.app(app).expect("said", word, SOON)?.mono_ms)
     }
 
@@ -202,7 +221,7 @@ impl Raw {
     /// # Errors
     ///
     /// When it is gone.
-    pub(super) fn held(&self, process: &str) -> anyhow::Result<Option<Held>> {
+    pub(in crate::scenario) fn held(&self, process: &str) -> anyhow::Result<Option<Held>> {
         if self.world.way() == Way::Direct {
             return Ok(None);
         }
@@ -214,7 +233,7 @@ impl Raw {
     /// # Errors
     ///
     /// When the sidecar does not answer.
-    pub(super) fn reason(&self) -> anyhow::Result<String> {
+    pub(in crate::scenario) fn reason(&self) -> anyhow::Result<String> {
         self.entry("sidecar", "mappings", |entry| crate::status::reason(Some(entry)))
     }
 
@@ -223,7 +242,7 @@ impl Raw {
     /// # Errors
     ///
     /// When the sidecar does not answer.
-    pub(super) fn open_sessions(&self) -> anyhow::Result<f64> {
+    pub(in crate::scenario) fn open_sessions(&self) -> anyhow::Result<f64> {
         self.entry("sidecar", "mappings", |entry| entry["sessions"]["open"].as_f64().unwrap_or(f64::NAN))
     }
 
@@ -232,7 +251,7 @@ impl Raw {
     /// # Errors
     ///
     /// When it does not answer.
-    pub(super) fn links_made(&self, edge: &str) -> anyhow::Result<f64> {
+    pub(in crate::scenario) fn links_made(&self, edge: &str) -> anyhow::Result<f64> {
         self.metric(edge, "hopline_link_dials_total", "result=\"up\"")
     }
 
@@ -241,7 +260,12 @@ impl Raw {
     /// # Errors
     ///
     /// When it does not answer.
-    pub(super) fn metric(&self, process: &str, family: &str, labels: &str) -> anyhow::Result<f64> {
+    pub(in crate::scenario) fn metric(
+        &self,
+        process: &str,
+        family: &str,
+        labels: &str,
+    ) -> anyhow::Result<f64> {
         if self.world.way() == Way::Direct {
             return Ok(0.0);
         }
@@ -258,7 +282,7 @@ impl Raw {
     /// # Errors
     ///
     /// When there is none.
-    pub(super) fn entry<T: Default>(
+    pub(in crate::scenario) fn entry<T: Default>(
         &self,
         process: &str,
         list: &str,
@@ -274,16 +298,16 @@ impl Raw {
 
 /// What became of connections.
 #[derive(Debug, Clone)]
-pub(super) struct Ran(pub(super) Event);
+pub(in crate::scenario) struct Ran(pub(super) Event);
 
 impl Ran {
     /// A count: `begun`, `open`, `ok`, `sent`, `received`.
-    pub(super) fn count(&self, key: &str) -> f64 {
+    pub(in crate::scenario) fn count(&self, key: &str) -> f64 {
         self.0.body[key].as_f64().unwrap_or_default()
     }
 
     /// A time: of `ms`, `first_ms` or `rounds_ms` the `p50`, `p99` or `max`; not a number when there is none.
-    pub(super) fn time(&self, of: &str, rank: &str) -> f64 {
+    pub(in crate::scenario) fn time(&self, of: &str, rank: &str) -> f64 {
         self.0.body[of][rank].as_f64().unwrap_or(f64::NAN)
     }
 
@@ -292,19 +316,19 @@ impl Ran {
     /// # Errors
     ///
     /// When it was not.
-    pub(super) fn mark(&self, step: &str) -> anyhow::Result<f64> {
+    pub(in crate::scenario) fn mark(&self, step: &str) -> anyhow::Result<f64> {
         let marks = self.0.body["marks"].as_array().map(Vec::as_slice).unwrap_or_default();
         let found = marks.iter().rev().find(|mark| mark[0] == step).and_then(|mark| mark[1].as_f64());
         found.with_context(|| format!("no {step} in {}", self.0.body))
     }
 
     /// `ok` when all connections did their whole script; else their faults, each with its count.
-    pub(super) fn word(&self) -> String {
+    pub(in crate::scenario) fn word(&self) -> String {
         Self::words(&self.0.body["faults"], "ok")
     }
 
     /// How reading ended, each end with its count where there are several.
-    pub(super) fn ends(&self) -> String {
+    pub(in crate::scenario) fn ends(&self) -> String {
         Self::words(&self.0.body["ends"], "none")
     }
 

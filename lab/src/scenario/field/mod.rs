@@ -2,7 +2,7 @@
 //! all of them; a scenario's name begins with its row's id.
 
 mod ends;
-mod kit;
+pub(super) mod kit;
 mod resets;
 mod storms;
 
