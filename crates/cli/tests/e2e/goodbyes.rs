@@ -81,6 +81,27 @@ fn drained(world: &World, process: &Process) {
     assert_eq!(process.wait_exit(GONE_WITHIN).code(), Some(0));
 }
 
+/// A session whose ends were both called, and whose last bytes the application has not got yet, is open: a drain of the
+/// agent waits for it.
+#[test]
+fn p6_a_drain_waits_for_the_last_bytes() {
+    const LAST: usize = 32 << 10;
+    let options = WorldOptions { drain: "10s", ..WorldOptions::default() };
+    let world = World::start(options);
+    let (mut app, mut server) = session(&world);
+    app.end();
+    assert_eq!(server.read_to_eof(), b"");
+    world.sidecar.process.pause();
+    server.write_all(&[7; LAST]).unwrap();
+    drop(server);
+    world.agent.process.signal(Signal::TERM);
+    world.agent.process.logged("draining");
+    assert_eq!(world.service("t0").sessions.open, 1, "it was counted out before its bytes had arrived");
+    world.sidecar.process.resume();
+    assert_eq!(app.drain(), (vec![7; LAST], Ended::Eof));
+    assert_eq!(world.agent.process.wait_exit(GONE_WITHIN).code(), Some(0));
+}
+
 /// SIGINT of each of the three, and a second SIGTERM: `shutdown` at both ends of an open session, at once.
 #[test]
 fn p17_sigint_ends_sessions_with_a_reason() {
