@@ -166,15 +166,17 @@ impl Mapping {
             };
             (ended_by == EndedBy::Fault).then(|| inspected.explain(&cause)).flatten()
         };
-        match (&session, &result) {
-            (Some(session), _) => flow.close(connection, session, &result, last_words).await,
-            (None, Err(Broken::Session(abort))) => {
-                if let Some(words) = last_words(abort) {
+        let result = match (&session, result) {
+            (Some(session), result) => flow.close(connection, session, result, last_words).await,
+            (None, result) => {
+                if let Err(Broken::Session(abort)) = &result
+                    && let Some(words) = last_words(abort)
+                {
                     say_last(connection, &words).await;
                 }
+                result
             }
-            (None, _) => {}
-        }
+        };
         if let Some(inspected) = inspected {
             inspected.close(ended_by);
         }

@@ -400,16 +400,22 @@ impl Flow {
     ///
     /// `last_words` are asked for when a fault has cut the connection, once everything of the far side that can be
     /// delivered was; if there are some, the connection ends behind them.
+    ///
+    /// Gives how it ended in the end: when all was clean here, the far side may still fail to get the last bytes. Until it
+    /// has them the session is not over, and a drain waits for it.
     pub(crate) async fn close(
         &mut self,
         connection: Connection,
         session: &Session,
-        result: &Result<(), Broken>,
+        result: Result<(), Broken>,
         last_words: impl FnOnce(&Abort) -> Option<Vec<u8>>,
-    ) {
-        let Some(local) = connection.stream() else { return };
-        match result {
-            Ok(()) => connection.close(),
+    ) -> Result<(), Broken> {
+        let Some(local) = connection.stream() else { return result };
+        match &result {
+            Ok(()) => {
+                connection.close();
+                return session.finish().await.map_err(Broken::Session);
+            }
             Err(Broken::Session(abort)) => {
                 while let Ok(Ok(true)) = timeout(LAST_BYTES, self.outbound.step(session, local)).await {}
                 // Who left at the far end had said everything, and its end is on its way to the connection's owner: a
@@ -442,6 +448,7 @@ impl Flow {
                 session.abort_with(broken.abort());
             }
         }
+        result
     }
 }
 

@@ -99,13 +99,13 @@ impl<'a> Serving<'a> {
                 },
             }
         };
+        let result = self.flow.close(connection, &self.session, result, |_| None).await;
         match &result {
             // An application that leaves is no fault of the service.
             Ok(()) => {}
             Err(Broken::Session(abort)) if abort.code == Code::PEER_RESET => {}
             Err(broken) => self.service.figures.fault.note(&broken.abort()),
         }
-        self.flow.close(connection, &self.session, &result, |_| None).await;
         result.err().map(|broken| broken.abort())
     }
 

@@ -2,13 +2,16 @@
 //! back works again.
 
 use std::io::Write as _;
+use std::thread;
 use std::time::{Duration, Instant};
 
 use hopline_admin::status::LinkState;
 use rustix::process::Signal;
 
 use crate::ends::{reason_at, service_reason_at};
-use crate::harness::{Conn, Ended, Kind, PATIENCE, Process, World, WorldOptions, grow_old, run, until};
+use crate::harness::{
+    Conn, Ended, Kind, PATIENCE, Process, World, WorldOptions, grow_old, pattern, run, until,
+};
 
 /// A process that was asked to end is gone by then.
 const GONE_WITHIN: Duration = Duration::from_secs(2);
@@ -81,25 +84,33 @@ fn drained(world: &World, process: &Process) {
     assert_eq!(process.wait_exit(GONE_WITHIN).code(), Some(0));
 }
 
-/// A session whose ends were both called, and whose last bytes the application has not got yet, is open: a drain of the
-/// agent waits for it.
+/// A server that has said everything and closed, and an application that has not got it yet: a drain of the agent ends
+/// when the last bytes have left, and cuts none of them.
 #[test]
 fn p6_a_drain_waits_for_the_last_bytes() {
-    const LAST: usize = 32 << 10;
-    let options = WorldOptions { drain: "10s", ..WorldOptions::default() };
-    let world = World::start(options);
-    let (mut app, mut server) = session(&world);
-    app.end();
-    assert_eq!(server.read_to_eof(), b"");
-    world.sidecar.process.pause();
-    server.write_all(&[7; LAST]).unwrap();
-    drop(server);
-    world.agent.process.signal(Signal::TERM);
-    world.agent.process.logged("draining");
-    assert_eq!(world.service("t0").sessions.open, 1, "it was counted out before its bytes had arrived");
-    world.sidecar.process.resume();
-    assert_eq!(app.drain(), (vec![7; LAST], Ended::Eof));
-    assert_eq!(world.agent.process.wait_exit(GONE_WITHIN).code(), Some(0));
+    let mut world = World::start(WorldOptions { drain: "10s", ..WorldOptions::default() });
+    // What fits into the first windows on the way, and what does not.
+    for last in [32 << 10, 160 << 10, 1 << 20] {
+        let (mut app, mut server) = session(&world);
+        grow_old(&mut app, &mut server);
+        app.end();
+        assert_eq!(server.read_to_eof(), b"");
+        world.sidecar.process.pause();
+        let said = pattern(3, last);
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                server.write_all(&said).unwrap();
+                drop(server);
+            });
+            world.agent.process.signal(Signal::TERM);
+            // What must not happen meanwhile is that the agent leaves with bytes in hand.
+            thread::sleep(Duration::from_millis(300));
+            world.sidecar.process.resume();
+            assert!(app.drain() == (said.clone(), Ended::Eof), "of {last} bytes");
+        });
+        assert_eq!(world.agent.process.wait_exit(GONE_WITHIN).code(), Some(0));
+        world.restart_agent();
+    }
 }
 
 /// SIGINT of each of the three, and a second SIGTERM: `shutdown` at both ends of an open session, at once.

@@ -42,7 +42,7 @@ async fn an_end_that_lies_behind_an_answer_is_read_before_the_reset_that_came_af
         let agent = tokio::spawn(async move {
             let Some(local) = connection.stream() else { return };
             let result = flow.run(local, &near).await;
-            flow.close(connection, &near, &result, |_| None).await;
+            let _ = flow.close(connection, &near, result, |_| None).await;
         });
         let mut answer = Vec::new();
         far.read_to_end(&mut answer).await.unwrap_or_else(|error| panic!("round {round}: {error}"));
