@@ -33,6 +33,7 @@
 //! | `{"recv": {"bytes": B, "per_s": R}}` | reads so many bytes; an end is a fault |
 //! | `"recv_fin"` | reads to the end; any end but a FIN is a fault |
 //! | `{"recv_end": {"per_s": R}}` | reads to the end; the outcome says how it ended |
+//! | `"recv_own"` | reads to a FIN what the own side has sent: for an `echo` at the other |
 //! | `{"recv_text": T}` | reads until this has come |
 //! | `"echo"` | sends back what comes, until a FIN |
 //! | `{"ping_pong": {"bytes": B, "times": N, "for_ms": M, "pause_ms": M}}` | for an `echo` at the other side; times each round |

@@ -137,6 +137,22 @@ impl World {
         programs: &Programs,
         options: Options,
     ) -> anyhow::Result<Self> {
+        let mut world = Self::build_before_edges(number, folder, programs, options)?;
+        world.start_edges()?;
+        Ok(world)
+    }
+
+    /// The same without starting the edges.
+    ///
+    /// # Errors
+    ///
+    /// When anything of it does not come up.
+    pub(crate) fn build_before_edges(
+        number: usize,
+        folder: &Path,
+        programs: &Programs,
+        options: Options,
+    ) -> anyhow::Result<Self> {
         let mut hosts = vec!["web", "relay", "db"];
         if options.server == "far" {
             hosts.push("far");
@@ -164,18 +180,30 @@ impl World {
         }
         if world.options.way != Way::Direct {
             world.start_relay()?;
-            world.join("agent", "db-1", "db", "--publish")?;
-            world.join("sidecar", "web-1", "web", "--dial")?;
+            world.join("agent", "db-1", "db", &["--publish", "*"])?;
+            world.join("sidecar", "web-1", "web", &["--dial", "*"])?;
             world.write_files()?;
-            world.start_edge("agent")?;
-            world.start_edge("sidecar")?;
-            for edge in ["agent", "sidecar"] {
-                let socket = world.status_socket(edge);
-                shell::until(&format!("{edge} ready"), PATIENCE, || status::ready(&socket).then_some(()))
-                    .with_context(|| world.last_words(edge))?;
-            }
         }
         Ok(world)
+    }
+
+    /// Starts agent and sidecar, if there is a chain, and waits until they are ready.
+    ///
+    /// # Errors
+    ///
+    /// When one does not come up.
+    pub(crate) fn start_edges(&mut self) -> anyhow::Result<()> {
+        if self.options.way == Way::Direct {
+            return Ok(());
+        }
+        self.start_edge("agent")?;
+        self.start_edge("sidecar")?;
+        for edge in ["agent", "sidecar"] {
+            let socket = self.status_socket(edge);
+            shell::until(&format!("{edge} ready"), PATIENCE, || status::ready(&socket).then_some(()))
+                .with_context(|| self.last_words(edge))?;
+        }
+        Ok(())
     }
 
     /// Starts the relay, as at first.
@@ -200,8 +228,8 @@ impl World {
             .with_context(|| self.last_words("relay"))
     }
 
-    /// Joins one more edge on a host under this name, with a right such as `--dial`, and starts it with this config,
-    /// behind a `status:` of its own.
+    /// Joins one more edge on a host under this name, with a right such as `--dial` to any name, and starts it with this
+    /// config, behind a `status:` of its own.
     ///
     /// # Errors
     ///
@@ -213,7 +241,22 @@ impl World {
         right: &str,
         config: &str,
     ) -> anyhow::Result<()> {
-        self.join(name, name, host, right)?;
+        self.add_edge_of(name, host, &[right, "*"], config)
+    }
+
+    /// The same with these rights, as `hopline token create` takes them.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::add_edge`].
+    pub(crate) fn add_edge_of(
+        &mut self,
+        name: &str,
+        host: &str,
+        rights: &[&str],
+        config: &str,
+    ) -> anyhow::Result<()> {
+        self.join(name, name, host, rights)?;
         self.edges.push((name.to_owned(), host.to_owned()));
         let status = format!("status: \"unix:{}\"\n", self.status_socket(name).display());
         fs::write(self.path(&format!("{name}.yaml")), status + config)?;
@@ -262,12 +305,13 @@ impl World {
         Ok(words.map(|(key, value)| (key.to_owned(), value)).to_vec())
     }
 
-    fn join(&self, name: &str, machine: &str, host: &str, right: &str) -> anyhow::Result<()> {
+    fn join(&self, name: &str, machine: &str, host: &str, rights: &[&str]) -> anyhow::Result<()> {
         let hopline = self.hopline.display().to_string();
         let relay = format!("{}:7443", self.net.address("relay"));
         let state = self.path("relay");
-        let token =
-            shell::run(&[&hopline, "token", "create", "--state", &state, "--relay", &relay, right, "*"])?;
+        let token = shell::run(
+            &[&[&hopline[..], "token", "create", "--state", &state, "--relay", &relay], rights].concat(),
+        )?;
         let namespace = self.net.namespace(host);
         let own = self.path(name);
         let join =

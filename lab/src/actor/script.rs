@@ -46,6 +46,8 @@ pub(super) enum Op {
         #[serde(default)]
         per_s: Option<u64>,
     },
+    /// Reads to a FIN what the own side has sent: for an echo.
+    RecvOwn,
     /// Reads until this text has come.
     RecvText(String),
     /// Sends back what comes, until a FIN.
@@ -98,6 +100,7 @@ impl Op {
             Self::Recv { .. } => "recv",
             Self::RecvFin => "recv_fin",
             Self::RecvEnd { .. } => "recv_end",
+            Self::RecvOwn => "recv_own",
             Self::RecvText(_) => "recv_text",
             Self::Echo => "echo",
             Self::Ask(_) => "ask",
@@ -142,6 +145,7 @@ pub(super) struct Conn {
     stream: Stream,
     number: u64,
     began: Instant,
+    own_seed: u32,
     own: Mutex<Seeded>,
     peers: Mutex<Seeded>,
     flags: Arc<Flags>,
@@ -152,10 +156,11 @@ const DIALLER: u32 = 1;
 
 impl Conn {
     pub(super) fn new(stream: Stream, number: u64, dialled: Option<Instant>, flags: Arc<Flags>) -> Self {
-        let (own, peers) = if dialled.is_some() { (DIALLER, DIALLER + 1) } else { (DIALLER + 1, DIALLER) };
+        let (own_seed, peers) =
+            if dialled.is_some() { (DIALLER, DIALLER + 1) } else { (DIALLER + 1, DIALLER) };
         let began = dialled.unwrap_or_else(Instant::now);
-        let (own, peers) = (Mutex::new(Seeded::new(own)), Mutex::new(Seeded::new(peers)));
-        Self { stream, number, began, own, peers, flags }
+        let (own, peers) = (Mutex::new(Seeded::new(own_seed)), Mutex::new(Seeded::new(peers)));
+        Self { stream, number, began, own_seed, own, peers, flags }
     }
 
     /// Runs a script to its end or its first fault. The connection is closed when it is dropped.
@@ -211,6 +216,13 @@ impl Run<'_> {
             Op::RecvEnd { per_s } => {
                 self.done.end = self.recv(None, *per_s)?;
                 Ok(())
+            }
+            Op::RecvOwn => {
+                let mut own = Seeded::new(conn.own_seed);
+                match self.read(None, None, &mut own)? {
+                    Some(end) if end != "fin" => Err(end),
+                    _ => Ok(()),
+                }
             }
             Op::RecvText(text) => self.recv_text(text).map(drop),
             Op::Ask(ops) => {
@@ -275,7 +287,17 @@ impl Run<'_> {
 
     /// Reads so many bytes, or to the end; gives how it ended, if it did. Bytes are those of the peer's stream.
     fn recv(&mut self, bytes: Option<u64>, per_s: Option<u64>) -> Result<Option<String>, String> {
-        let mut peers = self.conn.peers.lock().unwrap_or_else(PoisonError::into_inner);
+        let conn = Arc::clone(self.conn);
+        let mut peers = conn.peers.lock().unwrap_or_else(PoisonError::into_inner);
+        self.read(bytes, per_s, &mut peers)
+    }
+
+    fn read(
+        &mut self,
+        bytes: Option<u64>,
+        per_s: Option<u64>,
+        source: &mut Seeded,
+    ) -> Result<Option<String>, String> {
         let mut buffer = vec![0; piece(per_s)];
         let mut left = bytes.unwrap_or(u64::MAX);
         let mut last = Instant::now();
@@ -287,7 +309,7 @@ impl Run<'_> {
                 Err(error) => return Ok(Some(how(&error))),
             };
             self.done.first_ms.get_or_insert_with(|| self.conn.began.elapsed().as_secs_f64() * 1e3);
-            if peers.take(length) != buffer[..length] {
+            if source.take(length) != buffer[..length] {
                 return Err(format!("wrong bytes after {}", self.done.received));
             }
             self.done.received += length as u64;

@@ -126,9 +126,16 @@ impl Case<'_> {
     ///
     /// As [`World::build`].
     pub(crate) fn world_with(&self, options: Options) -> anyhow::Result<World> {
-        static NUMBER: AtomicUsize = AtomicUsize::new(0);
-        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-        World::build(number, &self.folder, self.programs, options)
+        World::build(number_of_world(), &self.folder, self.programs, options)
+    }
+
+    /// A world whose edges have not been started: [`World::start_edges`] does.
+    ///
+    /// # Errors
+    ///
+    /// As [`World::build`].
+    pub(crate) fn world_before_edges(&self, options: Options) -> anyhow::Result<World> {
+        World::build_before_edges(number_of_world(), &self.folder, self.programs, options)
     }
 
     /// The language of this case.
@@ -170,6 +177,12 @@ impl Case<'_> {
     pub(crate) fn not_within(&mut self, id: &str, not_within: f64) {
         self.values.insert(id.to_owned(), Value::NotWithin { not_within });
     }
+}
+
+/// A number for a world that no other has.
+fn number_of_world() -> usize {
+    static NUMBER: AtomicUsize = AtomicUsize::new(0);
+    NUMBER.fetch_add(1, Ordering::Relaxed)
 }
 
 #[cfg(test)]

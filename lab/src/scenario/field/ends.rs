@@ -8,7 +8,7 @@ use super::super::{Case, Figure, Scenario};
 use super::kit::{BASE, Raw, SOON, figure};
 use crate::measure::connections;
 use crate::result::Bound;
-use crate::world::Way;
+use crate::world::{Options, Way};
 
 const MIB: u64 = 1 << 20;
 const OK: Bound = Bound::Word(&["ok"]);
@@ -20,6 +20,13 @@ const REPLY: &[Figure] = &[
     figure("end", "the reply's end", "", FIN),
     figure("server", "server's script", "", OK),
     figure("reason", "reason@hop in /status", "", Bound::Word(&["none"])),
+];
+
+const EARLY: &[Figure] = &[
+    figure("client", "client's script", "", OK),
+    figure("received", "bytes of the reply", "", Bound::Within(65_536.0, 65_536.0)),
+    figure("after_s", "after the first word", "s", Bound::AtMostOrDirectPlus(5.0, 1.0)),
+    figure("server", "server's script", "", OK),
 ];
 
 const HTTP: &[Figure] = &[
@@ -75,6 +82,15 @@ pub(in super::super) const SCENARIOS: &[Scenario] = &[
         ways: &[Way::Direct, Way::Unix, Way::Tcp],
         seconds: 43,
         run: |case| reply_after(case, 40),
+        ..BASE
+    },
+    Scenario {
+        name: "f4-said-before-the-server-is-there",
+        promise: "F4",
+        what: "The client sends 8 KiB and half-closes while the way to the server's host swallows everything, for 2 s.",
+        figures: EARLY,
+        seconds: 8,
+        run: early,
         ..BASE
     },
     Scenario {
@@ -140,6 +156,24 @@ fn reply_after(case: &mut Case<'_>, seconds: u64) -> anyhow::Result<()> {
     Ok(())
 }
 
+fn early(case: &mut Case<'_>) -> anyhow::Result<()> {
+    let options = Options { server: "far", ..Options::plain(case.way) };
+    let serve = json!([{"recv": {"bytes": 8_192}}, "recv_fin", {"send": {"bytes": 65_536}}]);
+    let mut raw = Raw::start_with(case, options, serve)?;
+    let from = if case.way == Way::Direct { "web" } else { "db" };
+    let cut = raw.world.cut_path(from, "far")?;
+    raw.go("client", json!([{"send": {"bytes": 8_192}}, "fin", "recv_fin"]))?;
+    std::thread::sleep(Duration::from_secs(2));
+    cut.heal()?;
+    let ran = raw.ran("client", SOON)?;
+    case.word("client", ran.word());
+    case.number("received", ran.count("received"));
+    case.number("after_s", ran.time("ms", "max") / 1e3);
+    let served = raw.served(SOON, |ran| ran.count("open") == 0.0)?;
+    case.word("server", served.word());
+    Ok(())
+}
+
 fn http(case: &mut Case<'_>) -> anyhow::Result<()> {
     let answer = "HTTP/1.0 200 OK\r\nContent-Length: 2000\r\n\r\n";
     let serve = json!([{"recv_text": "\r\n\r\n"}, {"text": answer}, {"send": {"bytes": 2_000}}, "recv_fin"]);
@@ -166,21 +200,9 @@ fn server_closes(case: &mut Case<'_>) -> anyhow::Result<()> {
     let closes_ms = raw.said(raw.server, "closes")?;
     case.word("end", ran.ends());
     case.number("after_ms", ran.mark("recv_end")? - closes_ms);
-    let open = open_after_5_s(&raw, 0.0)?;
+    let open = raw.open_after_5_s()?;
     case.number("open", open);
     Ok(())
-}
-
-/// Open sessions of the mapping, when they are so few or 5 s have passed.
-fn open_after_5_s(raw: &Raw, enough: f64) -> anyhow::Result<f64> {
-    let began = std::time::Instant::now();
-    loop {
-        let open = raw.open_sessions()?;
-        if open <= enough || began.elapsed() > Duration::from_secs(5) {
-            return Ok(open);
-        }
-        std::thread::sleep(Duration::from_millis(50));
-    }
 }
 
 fn linger(case: &mut Case<'_>) -> anyhow::Result<()> {
@@ -199,7 +221,7 @@ fn linger(case: &mut Case<'_>) -> anyhow::Result<()> {
     if let (Some(before), Some(held)) = (before, held) {
         case.number("open", open);
         case.number("rss_kib", (held.rss_kib - before.rss_kib) / 2_000.0);
-        case.number("left", open_after_5_s(&raw, 0.0)?);
+        case.number("left", raw.open_after_5_s()?);
         let after = raw.held("sidecar")?.map_or(0.0, |held| held.descriptors);
         case.number("descriptors", after - before.descriptors);
     }
@@ -231,6 +253,6 @@ fn writer(case: &mut Case<'_>) -> anyhow::Result<()> {
     let closes_ms = raw.said(raw.server, "closes")?;
     case.word("fault", ran.word());
     case.number("after_ms", ran.mark("send")? - closes_ms);
-    case.number("open", open_after_5_s(&raw, 0.0)?);
+    case.number("open", raw.open_after_5_s()?);
     Ok(())
 }

@@ -32,6 +32,16 @@ pub(in crate::scenario) const BASE: Scenario = Scenario {
     run: |_| Ok(()),
 };
 
+/// The other end of the first network hop from `web`.
+pub(super) fn far_end(way: Way) -> &'static str {
+    if way == Way::Direct { "db" } else { "relay" }
+}
+
+/// So many seconds.
+pub(super) const fn seconds(seconds: u64) -> Duration {
+    Duration::from_secs(seconds)
+}
+
 /// A figure that no article has.
 pub(in crate::scenario) const fn figure(
     id: &'static str,
@@ -71,6 +81,8 @@ pub(in crate::scenario) struct Raw {
     pub(in crate::scenario) world: World,
     pub(in crate::scenario) server: usize,
     pub(in crate::scenario) client: usize,
+    /// The proxy on the way, if there is one.
+    pub(in crate::scenario) proxy: Option<usize>,
 }
 
 impl Raw {
@@ -96,7 +108,40 @@ impl Raw {
         let mut world = case.world_with(options)?;
         let server = world.start_actor(world.server_host(), "server")?;
         let client = world.start_actor("web", "client")?;
-        let mut raw = Self { world, server, client };
+        let mut raw = Self { world, server, client, proxy: None };
+        let address = raw.world.raw_listen();
+        raw.serve("server", &address, script)?;
+        Ok(raw)
+    }
+
+    /// The same with a proxy on its way: before the relay, whose edges find it at port 7444 of the relay's host, or
+    /// directly before the server. `limits` are those of the actor's `proxy`.
+    ///
+    /// # Errors
+    ///
+    /// When something does not come up.
+    pub(super) fn start_behind(
+        case: &Case<'_>,
+        options: Options,
+        script: Json,
+        limits: &Json,
+    ) -> anyhow::Result<Self> {
+        let mut world = case.world_before_edges(options)?;
+        let proxy = world.start_actor("relay", "proxy")?;
+        let to = if case.way == Way::Direct {
+            world.raw_listen()
+        } else {
+            format!("{}:7443", world.net.address("relay"))
+        };
+        let script_of_proxy = json!([{"proxy": {"to": to, "limits": limits}}]);
+        let line =
+            json!({"op": "serve", "name": "proxy", "address": "10.64.0.2:7444", "script": script_of_proxy});
+        world.app(proxy).say(&line)?;
+        world.app(proxy).expect("listening", "proxy", SOON)?;
+        world.start_edges()?;
+        let server = world.start_actor(world.server_host(), "server")?;
+        let client = world.start_actor("web", "client")?;
+        let mut raw = Self { world, server, client, proxy: Some(proxy) };
         let address = raw.world.raw_listen();
         raw.serve("server", &address, script)?;
         Ok(raw)
@@ -135,7 +180,9 @@ impl Raw {
     /// When the client is gone.
     pub(in crate::scenario) fn go_many(&mut self, name: &str, mut wanted: Json) -> anyhow::Result<()> {
         if wanted["address"].is_null() {
-            wanted["address"] = json!(self.world.raw_target());
+            let behind = self.proxy.is_some() && self.world.way() == Way::Direct;
+            let target = if behind { "10.64.0.2:7444".to_owned() } else { self.world.raw_target() };
+            wanted["address"] = json!(target);
         }
         wanted["op"] = json!("run");
         wanted["name"] = json!(name);
@@ -237,6 +284,33 @@ impl Raw {
         self.entry("sidecar", "mappings", |entry| crate::status::reason(Some(entry)))
     }
 
+    /// The own ports of a process's connections from `web` to this port: those that it holds a descriptor of. What the
+    /// kernel still sends for a socket that was closed is not among them.
+    ///
+    /// # Errors
+    ///
+    /// When `ss` fails.
+    pub(super) fn ports_to(&self, process: &str, port: u16) -> anyhow::Result<Vec<String>> {
+        let owner = format!("pid={},", self.world.process(process)?.id());
+        let namespace = self.world.net.namespace("web");
+        let port = format!(":{port}");
+        let lines = shell::run(&["ip", "netns", "exec", &namespace, "ss", "-Htnpa", "dport", "=", &port])?;
+        let mine = lines.lines().filter(|line| line.contains(&owner));
+        Ok(mine.filter_map(|line| line.split_whitespace().nth(3)).map(str::to_owned).collect())
+    }
+
+    /// Lines that a process of the chain has logged.
+    ///
+    /// # Errors
+    ///
+    /// When its log cannot be read.
+    pub(super) fn log_lines(&self, process: &str) -> anyhow::Result<f64> {
+        let text = std::fs::read_to_string(self.world.path(&format!("{process}.log")))?;
+        #[expect(clippy::cast_precision_loss, reason = "some hundred lines")]
+        let lines = text.lines().count() as f64;
+        Ok(lines)
+    }
+
     /// Open sessions of the sidecar's raw mapping; none directly.
     ///
     /// # Errors
@@ -244,6 +318,22 @@ impl Raw {
     /// When the sidecar does not answer.
     pub(in crate::scenario) fn open_sessions(&self) -> anyhow::Result<f64> {
         self.entry("sidecar", "mappings", |entry| entry["sessions"]["open"].as_f64().unwrap_or(f64::NAN))
+    }
+
+    /// The same, when there are none any more or 5 s have passed.
+    ///
+    /// # Errors
+    ///
+    /// When the sidecar does not answer.
+    pub(super) fn open_after_5_s(&self) -> anyhow::Result<f64> {
+        let began = std::time::Instant::now();
+        loop {
+            let open = self.open_sessions()?;
+            if open <= 0.0 || began.elapsed() > seconds(5) {
+                return Ok(open);
+            }
+            std::thread::sleep(Duration::from_millis(50));
+        }
     }
 
     /// Links that an edge has had so far; none directly.

@@ -1,8 +1,17 @@
 //! Failures that users of such software have reported, tried on the real thing. `lab/field-reports.json` is the table of
 //! all of them; a scenario's name begins with its row's id.
 
+mod dead;
+mod drain;
 mod ends;
+<<<<<<< HEAD
 pub(super) mod kit;
+=======
+mod flow;
+mod grpc;
+mod kit;
+mod leaks;
+>>>>>>> 7197eea (lab: field reports F4 to F104 as scenarios)
 mod resets;
 mod storms;
 
@@ -10,5 +19,15 @@ use super::Scenario;
 
 /// All of them. A further file of scenarios is a module above and a line here.
 pub(super) fn all() -> Vec<Scenario> {
-    [ends::SCENARIOS, resets::SCENARIOS, storms::SCENARIOS].concat()
+    [
+        ends::SCENARIOS,
+        resets::SCENARIOS,
+        leaks::SCENARIOS,
+        flow::SCENARIOS,
+        dead::SCENARIOS,
+        storms::SCENARIOS,
+        drain::SCENARIOS,
+        grpc::SCENARIOS,
+    ]
+    .concat()
 }
