@@ -14,7 +14,10 @@ use serde_json::Value;
 ///
 /// When nobody answers within 2 s, or it is not HTTP.
 pub(crate) fn get(socket: &Path, path: &str) -> anyhow::Result<(u16, String)> {
-    let mut stream = UnixStream::connect(socket).with_context(|| format!("{}", socket.display()))?;
+    ask(UnixStream::connect(socket).with_context(|| format!("{}", socket.display()))?, path)
+}
+
+fn ask(mut stream: UnixStream, path: &str) -> anyhow::Result<(u16, String)> {
     stream.set_read_timeout(Some(Duration::from_secs(2)))?;
     write!(stream, "GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")?;
     let mut answer = String::new();
@@ -24,48 +27,30 @@ pub(crate) fn get(socket: &Path, path: &str) -> anyhow::Result<(u16, String)> {
     Ok((code, body.to_owned()))
 }
 
-/// A connection to a process's status that stays, for when it has no descriptor for another.
+/// A connection to a process's status on which nothing was asked yet, for when it has no descriptor for another.
 #[derive(Debug)]
-pub(crate) struct Kept(UnixStream);
+pub(crate) struct Early(UnixStream);
 
-impl Kept {
-    /// Connects, and asks once, so that the connection is known to have been accepted.
+impl Early {
+    /// Connects, and gives the process a moment to accept.
     ///
     /// # Errors
     ///
-    /// When nobody answers.
+    /// When nobody listens.
     pub(crate) fn open(socket: &Path) -> anyhow::Result<Self> {
         let stream = UnixStream::connect(socket).with_context(|| format!("{}", socket.display()))?;
-        stream.set_read_timeout(Some(Duration::from_secs(2)))?;
-        let mut kept = Self(stream);
-        kept.status()?;
-        Ok(kept)
+        std::thread::sleep(Duration::from_millis(200));
+        Ok(Self(stream))
     }
 
-    /// The whole `/status`.
+    /// The whole `/status`. The process waits for the question for 5 s at most.
     ///
     /// # Errors
     ///
     /// When nobody answers within 2 s, or it is not JSON.
-    pub(crate) fn status(&mut self) -> anyhow::Result<Value> {
-        self.0.write_all(b"GET /status HTTP/1.1\r\nHost: localhost\r\n\r\n")?;
-        let mut answer = Vec::new();
-        let mut buffer = [0; 4_096];
-        loop {
-            let length = self.0.read(&mut buffer)?;
-            anyhow::ensure!(length > 0, "the connection has ended");
-            answer.extend(&buffer[..length]);
-            let text = String::from_utf8_lossy(&answer);
-            let Some((head, body)) = text.split_once("\r\n\r\n") else { continue };
-            let lengths = head.to_lowercase();
-            let length = lengths.lines().find_map(|line| line.strip_prefix("content-length: "));
-            if length
-                .and_then(|length| length.trim().parse().ok())
-                .is_some_and(|length: usize| body.len() >= length)
-            {
-                return serde_json::from_str(body).context("/status is not JSON");
-            }
-        }
+    pub(crate) fn status(self) -> anyhow::Result<Value> {
+        let (_, body) = ask(self.0, "/status")?;
+        serde_json::from_str(&body).context("/status is not JSON")
     }
 }
 

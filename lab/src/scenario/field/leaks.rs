@@ -99,7 +99,7 @@ pub(in super::super) const SCENARIOS: &[Scenario] = &[
     Scenario {
         name: "f65-slots-are-used-again",
         promise: "F65",
-        what: "15,000 sessions, 10 at once, each of one round trip.",
+        what: "15,000 sessions, 8 at once, each of one round trip.",
         figures: MANY,
         seconds: 40,
         run: |case| {
@@ -280,20 +280,20 @@ fn starved(case: &mut Case<'_>) -> anyhow::Result<()> {
     raw.go_many("others", json!({"script": rounds, "count": 10}))?;
     std::thread::sleep(seconds(2));
     // Nobody could ask for it later.
-    let mut kept = status::Kept::open(&raw.world.status_socket("sidecar"))?;
+    let early = status::Early::open(&raw.world.status_socket("sidecar"))?;
     let limit = raw.world.apply(&Fault::Descriptors { process: "sidecar".to_owned(), count: 60 })?;
     let wait = json!([{"send": {"bytes": 1}}, {"until": "go"}]);
     raw.go_many("crowd", json!({"script": wait, "count": 300}))?;
-    std::thread::sleep(seconds(1));
+    std::thread::sleep(seconds(3));
+    let status = early.status()?;
+    let findings = status["findings"].as_array().map(Vec::len);
+    let state = status::entry(&status, "mappings", "raw").and_then(|entry| entry["state"].as_str());
+    case.word("state", state.unwrap_or("none"));
     let before = raw.held("sidecar")?.map_or(0.0, |held| held.cpu_s);
     let lines = raw.log_lines("sidecar")?;
     std::thread::sleep(seconds(5));
     case.number("cpu_s", raw.held("sidecar")?.map_or(0.0, |held| held.cpu_s) - before);
     case.number("lines", raw.log_lines("sidecar")? - lines);
-    let status = kept.status()?;
-    let findings = status["findings"].as_array().map(Vec::len);
-    let state = status::entry(&status, "mappings", "raw").and_then(|entry| entry["state"].as_str());
-    case.word("state", state.unwrap_or("none"));
     limit.heal()?;
     raw.flag(raw.client, "go")?;
     raw.ran("crowd", SOON)?;
