@@ -4,14 +4,10 @@
 mod dead;
 mod drain;
 mod ends;
-<<<<<<< HEAD
-pub(super) mod kit;
-=======
 mod flow;
 mod grpc;
-mod kit;
+pub(super) mod kit;
 mod leaks;
->>>>>>> 7197eea (lab: field reports F4 to F104 as scenarios)
 mod resets;
 mod storms;
 
