@@ -49,7 +49,7 @@ const WHOLE: &[Figure] = &[
     figure("seconds", "took", "s", Bound::None),
 ];
 const ECHO: &[Figure] = &[
-    figure("client", "the client that writes 64 MiB before it reads", "", OK),
+    figure("client", "the client that writes 24 MiB before it reads", "", OK),
     figure("others", "faults of 10 others meanwhile", "", OK),
 ];
 const GAPS: &[Figure] = &[
@@ -94,8 +94,8 @@ const CAP: &[Figure] = &[
     figure("later", "a session when some have gone", "", OK),
 ];
 const DEPENDENT: &[Figure] = &[
-    figure("second", "32 MiB of the session that is read first", "", OK),
-    figure("first", "the 100 that waited", "", OK),
+    figure("second", "8 MiB of the session that is read first", "", OK),
+    figure("first", "the 20 that waited", "", OK),
     figure("second_s", "it took", "s", Bound::None),
     figure("reason", "reason@hop in /status", "", Bound::Word(&["none"])),
 ];
@@ -177,7 +177,7 @@ pub(in super::super) const SCENARIOS: &[Scenario] = &[
     Scenario {
         name: "f53-echo-written-first",
         promise: "F53",
-        what: "A client writes 64 MiB to an echo and reads nothing for 8 s, then all of it; 10 others play ping-pong.",
+        what: "A client writes 24 MiB to an echo and reads nothing for 8 s, then all of it; 10 others play ping-pong.",
         figures: ECHO,
         seconds: 25,
         run: echo,
@@ -262,7 +262,7 @@ pub(in super::super) const SCENARIOS: &[Scenario] = &[
     Scenario {
         name: "f68-reads-that-depend",
         promise: "F68",
-        what: "100 sessions of 4 MiB each are read only when 32 MiB of one more have come, on the same link.",
+        what: "20 sessions of 16 MiB each are read only when 8 MiB of one more have come, on the same link.",
         figures: DEPENDENT,
         seconds: 25,
         run: dependent,
@@ -373,7 +373,7 @@ fn echo(case: &mut Case<'_>) -> anyhow::Result<()> {
     let rounds = json!([{"ping_pong": {"bytes": 1_024, "for_ms": 10_000, "pause_ms": 50}}, "fin"]);
     raw.go_many("others", json!({"script": rounds, "count": 10}))?;
     // What comes back is the client's own stream.
-    let script = json!([{"also": [{"send": {"bytes": 64 * MIB}}, "fin"]}, {"wait": 8_000}, "recv_own"]);
+    let script = json!([{"also": [{"send": {"bytes": 24 * MIB}}, "fin"]}, {"wait": 8_000}, "recv_own"]);
     raw.go("writer", script)?;
     let ran = raw.ran("writer", SOON * 2)?;
     case.word("client", ran.word());
@@ -426,11 +426,11 @@ fn cap(case: &mut Case<'_>) -> anyhow::Result<()> {
     let hold = |flag: &str| json!([{"recv": {"bytes": 1}}, {"until": flag}]);
     raw.go_many(
         "first",
-        json!({"script": hold("first"), "count": 500, "per_s": 1_000, "patience_ms": 12_000}),
+        json!({"script": hold("first"), "count": 500, "per_s": 1_000, "patience_ms": 20_000}),
     )?;
     raw.go_many(
         "rest",
-        json!({"script": hold("rest"), "count": 3_800, "per_s": 300, "patience_ms": 12_000}),
+        json!({"script": hold("rest"), "count": 3_800, "per_s": 300, "patience_ms": 20_000}),
     )?;
     std::thread::sleep(seconds(16));
     let [first, rest] = ["first", "rest"].map(|name| raw.counts(raw.client, name));
@@ -450,11 +450,11 @@ fn cap(case: &mut Case<'_>) -> anyhow::Result<()> {
 
 fn dependent(case: &mut Case<'_>) -> anyhow::Result<()> {
     let mut raw = Raw::start(case, json!(["obey"]))?;
-    let first = json!([{"ask": [{"send": {"bytes": 4 * MIB}}]}, {"until": "go"}, "recv_fin"]);
-    raw.go_many("first", json!({"script": first, "count": 100}))?;
+    let first = json!([{"ask": [{"send": {"bytes": 16 * MIB}}]}, {"until": "go"}, "recv_fin"]);
+    raw.go_many("first", json!({"script": first, "count": 20}))?;
     std::thread::sleep(seconds(3));
-    let second = json!([{"ask": [{"send": {"bytes": 32 * MIB}}]}, "recv_fin"]);
-    let ran = raw.run("second", second, SOON)?;
+    let second = json!([{"ask": [{"send": {"bytes": 8 * MIB}}]}, "recv_fin"]);
+    let ran = raw.run("second", second, SOON * 2)?;
     case.word("second", ran.word());
     case.number("second_s", ran.time("ms", "max") / 1e3);
     if case.way != Way::Direct {
