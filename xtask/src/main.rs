@@ -9,6 +9,7 @@ mod reference;
 mod wire;
 
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use clap::{Parser, Subcommand};
 
@@ -35,6 +36,12 @@ enum Chore {
         /// Only these rows; all when none is named.
         rows: Vec<String>,
     },
+    /// Attacks a status address, and measures what that takes from the path of the process.
+    Attacked {
+        /// Rounds, each quiet and then attacked.
+        #[arg(long, default_value_t = 10)]
+        rounds: u64,
+    },
     /// Lists links of the pages that lead nowhere, and tests that docs/failures.md names in vain.
     Docs,
     /// Measures the promises on hosts of network namespaces; needs root. `cargo xtask lab --help` says more.
@@ -59,6 +66,13 @@ enum Chore {
         #[arg(long)]
         check: bool,
     },
+    /// Sends calls of a million distinct paths through one mapping, and fails when `/metrics` has another series or a
+    /// process has grown.
+    Series {
+        /// How many paths.
+        #[arg(long, default_value_t = 1_000_000)]
+        paths: u64,
+    },
     /// Lists requirements of WIRE.md that no test cites.
     Wire,
     /// Runs random histories of chains of links, in release mode.
@@ -80,12 +94,25 @@ fn main() -> anyhow::Result<()> {
         Chore::Lab { arguments } => lab::run(&root(), &arguments),
         Chore::Page { bin, out } => page::run(&root(), bin, &out),
         Chore::Reference { check } => reference::run(&root(), check),
+        Chore::Attacked { rounds } => test_at_size(&root(), "attacked::", "HOPLINE_ATTACK_ROUNDS", rounds),
+        Chore::Series { paths } => test_at_size(&root(), "series::", "HOPLINE_SERIES_PATHS", paths),
         Chore::Wire => wire::run(&root()),
         Chore::Sim { seeds, seed } => {
             let seeds = seeds.unwrap_or(if seed.is_some() { 1 } else { 1_000 });
             wire::sim(&root(), seeds, seed.unwrap_or(0))
         }
     }
+}
+
+/// A test that `cargo test` runs small, at another size.
+fn test_at_size(root: &Path, test: &str, variable: &str, size: u64) -> anyhow::Result<()> {
+    let status = Command::new(env!("CARGO"))
+        .args(["test", "--release", "--package", "hopline-cli", "--test", "e2e", "--", "--nocapture", test])
+        .env(variable, size.to_string())
+        .current_dir(root)
+        .status()?;
+    anyhow::ensure!(status.success(), "{test} did not hold at this size");
+    Ok(())
 }
 
 /// The workspace's folder.

@@ -39,6 +39,9 @@ pub(crate) fn run(root: &Path, bin: Option<PathBuf>, out: &Path) -> anyhow::Resu
             wanted.join(" ")
         ));
     }
+    if found("promtool").is_none() {
+        missing.push("promtool is missing: on Debian, apt-get install prometheus".to_owned());
+    }
     ensure!(missing.is_empty(), "{}", missing.join("\n"));
     let (Some(node), Some(browser)) = (node, browser) else { bail!("neither node nor Chromium") };
     let bin = match bin {

@@ -40,7 +40,7 @@ pub fn render_edge(status: &EdgeStatus, width: usize, colour: bool) -> String {
 
     let rows = status.links.iter().map(|link| {
         let mut row = vec![
-            Cell::name(&link.peer),
+            Cell::plain(&link.peer),
             link_cell(link.state),
             Cell::plain(&round_trip(link.rtt_us)),
             Cell::plain(&heard(link.last_heard_ms)),
@@ -57,7 +57,7 @@ pub fn render_edge(status: &EdgeStatus, width: usize, colour: bool) -> String {
 
     let rows = status.mappings.iter().map(|mapping| {
         vec![
-            Cell::name(&mapping.name),
+            Cell::plain(&mapping.name),
             mapping_cell(mapping.state),
             Cell::plain(&sessions(mapping.sessions)),
             Cell::plain(inspect_word(mapping.inspect)),
@@ -69,7 +69,7 @@ pub fn render_edge(status: &EdgeStatus, width: usize, colour: bool) -> String {
 
     let rows = status.services.iter().map(|service| {
         vec![
-            Cell::name(&service.name),
+            Cell::plain(&service.name),
             service_cell(service.state),
             Cell::plain(&sessions(service.sessions)),
             Cell::plain(&service.target),
@@ -123,7 +123,7 @@ pub fn render_relay(status: &RelayStatus, width: usize, colour: bool) -> String 
 
     let rows = status.links.iter().map(|link| {
         vec![
-            Cell::name(&link.machine),
+            Cell::plain(&link.machine),
             link_cell(link.state),
             Cell::plain(&round_trip(link.rtt_us)),
             Cell::plain(&heard(link.last_heard_ms)),
@@ -137,7 +137,7 @@ pub fn render_relay(status: &RelayStatus, width: usize, colour: bool) -> String 
     let rows = status.services.iter().flat_map(|service| {
         let absent = service.agents.is_empty().then(|| {
             vec![
-                Cell::name(&service.name),
+                Cell::plain(&service.name),
                 Cell::toned("absent", Tone::Bad),
                 Cell::plain("-"),
                 Cell::plain("-"),
@@ -145,7 +145,7 @@ pub fn render_relay(status: &RelayStatus, width: usize, colour: bool) -> String 
         });
         let agents = service.agents.iter().map(|agent| {
             vec![
-                Cell::name(&service.name),
+                Cell::plain(&service.name),
                 agent_cell(agent.state),
                 Cell::plain(&count(agent.sessions, "session")),
                 Cell::plain(&agent.machine),
@@ -184,7 +184,7 @@ fn far_hops(page: &mut Page, mappings: &[Mapping]) {
     let row = |mapping: &Mapping, agent: &FarAgent| {
         let heard = agent.last_heard_ms.map_or_else(|| "no link".to_owned(), |ms| heard(Some(ms)));
         vec![
-            Cell::name(&mapping.name),
+            Cell::plain(&mapping.name),
             far_cell(agent.state),
             Cell::plain(&round_trip(agent.rtt_us)),
             Cell::plain(&heard),

@@ -14,7 +14,6 @@
 //!   applications say, read in passing.
 
 mod agent;
-mod backoff;
 mod control;
 mod fault;
 pub mod forward;

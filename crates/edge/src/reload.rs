@@ -34,6 +34,8 @@ impl Edge {
         for (mapping, listener) in change.bound {
             self.tasks.spawn(mapping.serve(listener, Arc::clone(&self.uplinks)));
         }
+        // What served a mapping that an earlier reload has taken away, and is over, is let go of.
+        while self.tasks.try_join_next().is_some() {}
         let services = self.agent.apply(&config.services);
         let now = &self.config;
         let differs = [

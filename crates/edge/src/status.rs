@@ -60,37 +60,40 @@ impl Source {
     fn agents(&self, service: &str) -> Vec<FarAgent> {
         let mut agents = Vec::new();
         for uplink in self.uplinks.all() {
-            let state = uplink.state();
-            let age_ms = millis(state.agents_told.map(|told| told.elapsed()).unwrap_or_default());
-            let relay = state.peer.unwrap_or_else(|| uplink.relay.to_string());
-            agents.extend(state.agents.get(service).into_iter().flatten().map(|fact| FarAgent {
-                machine: fact.machine.clone(),
-                relay: relay.clone(),
-                state: match fact.agent_state() {
-                    AgentState::Up => FarState::Up,
-                    AgentState::Suspect => FarState::Suspect,
-                    AgentState::Down => FarState::Down,
-                    AgentState::Lost => FarState::Lost,
-                },
-                rtt_us: fact.rtt_us,
-                last_heard_ms: fact.heard_ms,
-                age_ms,
-            }));
+            uplink.peek(|state| {
+                let age_ms = millis(state.agents_told.map(|told| told.elapsed()).unwrap_or_default());
+                let relay = state.peer.clone().unwrap_or_else(|| uplink.relay.to_string());
+                agents.extend(state.agents.get(service).into_iter().flatten().map(|fact| FarAgent {
+                    machine: fact.machine.clone(),
+                    relay: relay.clone(),
+                    state: match fact.agent_state() {
+                        AgentState::Up => FarState::Up,
+                        AgentState::Suspect => FarState::Suspect,
+                        AgentState::Down => FarState::Down,
+                        AgentState::Lost => FarState::Lost,
+                    },
+                    rtt_us: fact.rtt_us,
+                    last_heard_ms: fact.heard_ms,
+                    age_ms,
+                }));
+            });
         }
         agents
     }
 
     fn are_agents_known(&self, service: &str) -> bool {
-        self.uplinks.all().iter().any(|uplink| uplink.state().agents.contains_key(service))
+        self.uplinks.all().iter().any(|uplink| uplink.peek(|state| state.agents.contains_key(service)))
     }
 
     fn service(&self, service: &agent::Service) -> Service {
         let name = service.config.name.to_string();
-        let states: Vec<_> = self.uplinks.all().iter().map(|uplink| uplink.state()).collect();
-        let announced = || states.iter().filter(|state| state.announced);
-        let state = if announced().any(|state| !state.refused.contains(&name)) {
+        let is_refused = |uplink: &Arc<Uplink>| {
+            uplink.peek(|state| state.announced.then(|| state.refused.contains(&name)))
+        };
+        let answers: Vec<_> = self.uplinks.all().iter().filter_map(is_refused).collect();
+        let state = if answers.contains(&false) {
             ServiceState::Up
-        } else if announced().next().is_some() {
+        } else if !answers.is_empty() {
             ServiceState::Unauthorized
         } else {
             ServiceState::Starting

@@ -2,19 +2,19 @@
 
 use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use hopline_identity::{relay_name, relay_server_name};
-use hopline_link::{Abort, Code, Config, LinkEnd, Mux, Session, Side, reset_if_dead, tune_tcp};
+use hopline_link::{Abort, Backoff, Code, Config, LinkEnd, Mux, Session, Side, reset_if_dead, tune_tcp};
 use hopline_route_proto::RoutingHeader;
 use tokio::net::TcpStream;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
+use tokio::time::Instant;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
 use crate::agent::Agent;
-use crate::backoff::Backoff;
 use crate::control;
 use crate::forward::dial::{DialOptions, dial};
 use crate::sidecar::Sidecar;

@@ -85,6 +85,11 @@ impl Uplink {
         self.lock().clone()
     }
 
+    /// Looks at the state without copying it: what a link is told of agents grows with the mappings.
+    pub(crate) fn peek<T>(&self, look: impl FnOnce(&State) -> T) -> T {
+        look(&self.lock())
+    }
+
     /// All links that are up.
     pub(crate) fn links(&self) -> Vec<Mux> {
         let state = self.lock();

@@ -38,6 +38,11 @@ impl Backoff {
         self.short_lives = if short { self.short_lives.saturating_add(1) } else { 0 };
     }
 
+    /// The peer sent this side away, and would again: the next dials are as seldom as they get.
+    pub fn sent_away(&mut self) {
+        self.short_lives = u32::MAX;
+    }
+
     /// How long to wait before the next dial; `chance` is from 0 to 1.
     #[must_use]
     pub fn pause(&self, now: Instant, chance: f64) -> Duration {
@@ -51,5 +56,51 @@ impl Backoff {
             PATIENT_PAUSE
         };
         Duration::from_secs_f64(least + (most - least) * chance.clamp(0.0, 1.0))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn eager_for_a_minute_then_patient() {
+        let start = Instant::now();
+        let backoff = Backoff::new(start);
+        for chance in [0.0, 0.5, 1.0] {
+            assert!(backoff.pause(start, chance) < Duration::from_secs(1));
+            let later = backoff.pause(start + Duration::from_secs(61), chance);
+            assert!((Duration::from_millis(2_500)..=Duration::from_secs(5)).contains(&later));
+        }
+    }
+
+    #[test]
+    fn links_that_die_at_once_are_dialled_ever_less_often() {
+        let start = Instant::now();
+        let mut backoff = Backoff::new(start);
+        let mut now = start;
+        let mut dials = 0;
+        while now < start + Duration::from_secs(600) {
+            now += backoff.pause(now, 0.0);
+            dials += 1;
+            backoff.lost(now, now + Duration::from_secs(1));
+            now += Duration::from_secs(1);
+        }
+        assert!(dials < 40, "{dials} dials in 10 min");
+        // A long life forgives.
+        backoff.lost(now, now + Duration::from_secs(60));
+        assert!(backoff.pause(now + Duration::from_secs(60), 1.0) < Duration::from_secs(1));
+    }
+
+    #[test]
+    fn a_peer_that_sends_us_away_is_not_asked_again_soon() {
+        let start = Instant::now();
+        let mut backoff = Backoff::new(start);
+        let lost = start + Duration::from_secs(60);
+        backoff.lost(start, lost);
+        backoff.sent_away();
+        assert!(backoff.pause(lost, 0.0) >= Duration::from_secs(20));
+        backoff.lost(lost, lost + Duration::from_secs(1));
+        assert!(backoff.pause(lost + Duration::from_secs(1), 0.0) >= Duration::from_secs(20));
     }
 }

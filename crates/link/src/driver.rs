@@ -19,6 +19,8 @@ use crate::shared::{Shared, now};
 const BATCH: usize = 64 << 10;
 /// Pieces in one vectored write.
 const PIECES: usize = 64;
+/// How a connection ended whose peer is gone without a word.
+const ENDED: &str = "the peer's side of the connection ended without a goodbye";
 /// Turns before other tasks of the runtime get theirs.
 const BUDGET: usize = 4;
 /// How long a goodbye may take to leave, and the peer to hang up behind it. A peer that is dead gets no time.
@@ -96,11 +98,9 @@ impl<C: AsyncRead + AsyncWrite + Unpin> Driver<C> {
         let inbox = self.inbox.bytes();
         // What it gives to send goes out in this same turn.
         self.shared.turn(|link| match result {
-            Ok(0) => {
-                link.handle_carrier_end(now(), "the peer's side of the connection ended without a goodbye")
-            }
+            Ok(0) => link.handle_carrier_end(now(), ENDED),
             Ok(_) => link.handle_bytes(now(), inbox),
-            Err(error) => link.handle_carrier_end(now(), error.to_string()),
+            Err(error) => link.handle_carrier_end(now(), why(&error)),
         });
         true
     }
@@ -157,7 +157,7 @@ impl<C: AsyncRead + AsyncWrite + Unpin> Driver<C> {
 
     fn fail(&mut self, error: &std::io::Error) {
         self.out = Transmit::default();
-        self.shared.turn(|link| link.handle_carrier_end(now(), error.to_string()));
+        self.shared.turn(|link| link.handle_carrier_end(now(), why(error)));
         self.again = true;
     }
 
@@ -201,6 +201,11 @@ impl<C: AsyncRead + AsyncWrite + Unpin> Driver<C> {
         self.timer.as_mut().reset(until);
         if self.timer.as_mut().poll(cx).is_ready() { Poll::Ready(over) } else { Poll::Pending }
     }
+}
+
+/// What a carrier's error is called. TLS calls an end without its own goodbye an error, and explains it to programmers.
+fn why(error: &std::io::Error) -> String {
+    if error.kind() == std::io::ErrorKind::UnexpectedEof { ENDED.to_owned() } else { error.to_string() }
 }
 
 impl<C: AsyncRead + AsyncWrite + Unpin> Future for Driver<C> {

@@ -6,8 +6,9 @@ use super::sanitise;
 
 /// Narrower terminals than this get lines of this length.
 const MIN_WIDTH: usize = 40;
-/// A name longer than this is shortened, so that one long name does not push the table apart.
-const MAX_NAME_COLUMNS: usize = 24;
+/// The first column is at most this part of a line; a longer name has a line of its own, so that it is whole and does not
+/// push the table apart.
+const NAME_PART: usize = 3;
 const INDENT: usize = 2;
 const GAP: usize = 2;
 
@@ -35,12 +36,6 @@ impl Cell {
     pub(super) fn toned(text: &str, tone: Tone) -> Self {
         let text = if text.is_empty() { "-".to_owned() } else { sanitise(text) };
         Self { text, tone }
-    }
-
-    pub(super) fn name(text: &str) -> Self {
-        let mut cell = Self::plain(text);
-        cell.text = keep_start(&cell.text, MAX_NAME_COLUMNS);
-        cell
     }
 }
 
@@ -95,9 +90,11 @@ impl Page {
             self.wrap(empty, INDENT);
         }
         let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
+        let most = |index| if index == 0 { self.width / NAME_PART } else { usize::MAX };
         let widths: Vec<usize> = (0..columns)
             .map(|index| {
-                rows.iter().filter_map(|row| row.get(index)).map(|cell| columns_of(&cell.text)).max()
+                let sizes = rows.iter().filter_map(|row| row.get(index)).map(|cell| columns_of(&cell.text));
+                sizes.filter(|size| *size <= most(index)).max()
             })
             .map(Option::unwrap_or_default)
             .collect();
@@ -125,7 +122,12 @@ impl Page {
             let pad = start - at;
             let _ = write!(line, "{:pad$}{}", "", self.paint(&text, cell.tone));
             at = start + columns_of(&text);
-            if !last {
+            if index == 0 && !last && size > *column {
+                self.out.push_str(line.trim_end());
+                self.out.push('\n');
+                at = INDENT + column;
+                line = format!("{:at$}", "");
+            } else if !last {
                 let fill = column.saturating_sub(columns_of(&text)).min(self.width - at);
                 let _ = write!(line, "{:fill$}", "");
                 at += fill;
@@ -202,13 +204,6 @@ fn split_at_columns(text: &str, columns: usize) -> (&str, &str) {
         }
     }
     (text, "")
-}
-
-fn keep_start(text: &str, columns: usize) -> String {
-    if columns_of(text) <= columns {
-        return text.to_owned();
-    }
-    format!("{}…", split_at_columns(text, columns - 1).0)
 }
 
 fn keep_end(text: &str, columns: usize) -> String {

@@ -248,6 +248,54 @@ fn every_width_is_kept() {
     assert!(text.contains("x/ledger.sock\n"), "the end of a long path is kept:\n{text}");
 }
 
+/// A busy process with names as long as they may be.
+fn busy() -> EdgeStatus {
+    let mut edge = edge();
+    let name = |n: usize| format!("{}-{n}", "payments.eu-west-1.reconciliation.batch-settlement.ledger");
+    let (mapping, service) = (edge.mappings[0].clone(), edge.services[0].clone());
+    for n in 0..9 {
+        edge.mappings.push(Mapping { name: name(n), listen: format!("127.0.0.1:790{n}"), ..mapping.clone() });
+        edge.services.push(Service {
+            name: name(n),
+            target: format!("[2001:db8::{n}]:50051"),
+            ..service.clone()
+        });
+    }
+    edge.links[0].liveness = "nat,interval=12s,timeout=40s".into();
+    edge.mappings[1].agents[0].machine =
+        "rack-17.zone-b.data-centre.example-of-a-long-machine-name-0001".into();
+    edge
+}
+
+/// At 80 columns as at 200 no line is too long, and nothing is cut or broken: every word, name and address is whole.
+#[test]
+fn every_word_is_whole_at_80_and_at_200_columns() {
+    let status = busy();
+    let pages = [80, 200].map(|width| {
+        let page = render_edge(&status, width, false);
+        assert_fits(&page, width);
+        assert!(!page.contains('…'), "{page}");
+        page
+    });
+    let words = |page: &str| {
+        let mut words: Vec<_> = page.split_whitespace().map(str::to_owned).collect();
+        words.sort();
+        words
+    };
+    assert_eq!(words(&pages[0]), words(&pages[1]), "the same words, whole, whatever the width");
+    for mapping in &status.mappings {
+        for page in &pages {
+            assert!(page.split_whitespace().any(|word| word == mapping.name), "{}\n{page}", mapping.name);
+            assert!(page.split_whitespace().any(|word| word == mapping.listen), "{}\n{page}", mapping.listen);
+        }
+        let row = pages[1].lines().find(|line| line.starts_with(&format!("  {} ", mapping.name))).unwrap();
+        assert!(
+            row.contains("1 open, 7 in all") && row.ends_with(&mapping.listen),
+            "one row, one line: {row}"
+        );
+    }
+}
+
 #[test]
 fn a_peers_text_cannot_reach_the_terminal() {
     let hostile = "a\u{1b}[2J\u{1b}]0;owned\u{7}b\r\nc\u{9b}31md\u{202e}e\u{200b}f\u{0}g\u{7f}h\ti\u{2028}j";

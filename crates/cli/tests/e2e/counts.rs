@@ -8,7 +8,7 @@ use hopline_admin::status::{Budget, Bytes};
 use crate::harness::{Kind, PATIENCE, World, WorldOptions, until};
 
 /// The page of `/metrics` at a status address.
-fn metrics(address: &str) -> String {
+pub(crate) fn metrics(address: &str) -> String {
     let mut stream = UnixStream::connect(address.strip_prefix("unix:").unwrap()).unwrap();
     stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap();
     let mut answer = String::new();
@@ -86,6 +86,9 @@ fn what_happened_is_counted() {
     );
 
     world.relay.process.kill();
+    // In our own words, not in those that a library has for programmers.
+    world.sidecar.process.logged("link lost: the peer's side of the connection ended without a goodbye");
+    assert!(!world.sidecar.process.log().contains("https://"), "{}", world.sidecar.process.log());
     world.restart_relay();
     world.sidecar.wait_ready();
     wait_lines(

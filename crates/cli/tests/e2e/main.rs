@@ -5,6 +5,7 @@
 #![expect(clippy::unwrap_used, reason = "a helper of a test fails as the test itself does")]
 
 mod access;
+mod attacked;
 mod cli;
 mod counts;
 mod ends;
@@ -20,7 +21,9 @@ mod reload;
 mod resets;
 mod returns;
 mod secrets;
+mod series;
 mod silent;
 mod status_host;
+mod terminal;
 mod waiting;
 mod young;
