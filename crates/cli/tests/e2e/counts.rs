@@ -87,7 +87,10 @@ fn what_happened_is_counted() {
 
     world.relay.process.kill();
     // In our own words, not in those that a library has for programmers.
-    world.sidecar.process.logged("link lost: the peer's side of the connection ended without a goodbye");
+    world
+        .sidecar
+        .process
+        .logged("link lost: connection lost: the peer's side of the connection ended without a goodbye");
     assert!(!world.sidecar.process.log().contains("https://"), "{}", world.sidecar.process.log());
     world.restart_relay();
     world.sidecar.wait_ready();
