@@ -138,9 +138,24 @@ impl Field {
     pub(crate) fn grpc_message(value: &[u8]) -> Self {
         let words: [&[u8]; 3] = [b"larger than max", b"exceeds maximum size", b"message length too large"];
         Self::GrpcMessage {
-            too_large: words.into_iter().any(|word| value.windows(word.len()).any(|part| part == word)),
+            too_large: words
+                .into_iter()
+                .any(|word| (0..value.len()).any(|at| begins_with(&value[at..], word))),
         }
     }
+}
+
+/// Whether a text of `grpc-message` begins so. grpc-js and tonic write its spaces as %20.
+fn begins_with(mut value: &[u8], word: &[u8]) -> bool {
+    word.iter().all(|byte| {
+        let (first, rest) = match value {
+            [b'%', b'2', b'0', rest @ ..] => (b' ', rest),
+            [first, rest @ ..] => (*first, rest),
+            [] => return false,
+        };
+        value = rest;
+        first == *byte
+    })
 }
 
 fn digits(value: &[u8], most: usize) -> Option<u64> {
