@@ -31,7 +31,7 @@ enum End {
 }
 
 fn block_on<F: Future>(future: F) -> F::Output {
-    tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(future)
+    tokio::runtime::Builder::new_current_thread().enable_io().build().unwrap().block_on(future)
 }
 
 fn status_of(fields: &http::HeaderMap) -> Option<End> {
@@ -78,6 +78,21 @@ async fn read_requests(io: &mut (impl AsyncReadExt + Unpin), streams: usize) -> 
     }
 }
 
+/// Plays a server that is cut off after `said`: reads the calls, says that much, then what is injected, and closes.
+/// Whether something was.
+async fn speak(far: &mut (impl AsyncReadExt + AsyncWriteExt + Unpin), said: &[u8], streams: usize) -> bool {
+    let mut talk = Talk::fresh();
+    talk.client(&read_requests(far, streams).await);
+    talk.server(said);
+    far.write_all(said).await.unwrap();
+    let explained = talk.watcher.explain(&CAUSE);
+    if let Some(bytes) = &explained {
+        far.write_all(bytes).await.unwrap();
+    }
+    far.shutdown().await.unwrap();
+    explained.is_some()
+}
+
 /// What became of the calls of a client whose server was cut off after `said`; None if nothing could be injected.
 async fn cut(said: &[u8], streams: usize, table: u32) -> (bool, Vec<End>) {
     let (io, mut far) = duplex(1 << 20);
@@ -92,15 +107,7 @@ async fn cut(said: &[u8], streams: usize, table: u32) -> (bool, Vec<End>) {
         let (response, _) = send.send_request(request.body(()).unwrap(), true).unwrap();
         calls.push(tokio::spawn(outcome(response)));
     }
-    let mut talk = Talk::fresh();
-    talk.client(&read_requests(&mut far, streams).await);
-    talk.server(said);
-    far.write_all(said).await.unwrap();
-    let explained = talk.watcher.explain(&CAUSE);
-    if let Some(bytes) = &explained {
-        far.write_all(bytes).await.unwrap();
-    }
-    far.shutdown().await.unwrap();
+    let explained = speak(&mut far, said, streams).await;
     // What it sends meanwhile goes nowhere.
     let drain = tokio::spawn(async move { tokio::io::copy(&mut far, &mut tokio::io::sink()).await });
     let mut ends = Vec::new();
@@ -112,7 +119,7 @@ async fn cut(said: &[u8], streams: usize, table: u32) -> (bool, Vec<End>) {
         assert!(!error.is_library(), "the client found a fault after {} bytes: {error}", said.len());
     }
     drain.abort();
-    (explained.is_some(), ends)
+    (explained, ends)
 }
 
 /// A response's frames, and what a call on each stream may end with after so many of them.
@@ -153,13 +160,12 @@ fn said() -> Said {
     said
 }
 
-#[test]
-fn a_client_takes_every_end_at_every_byte() {
-    let said = said();
+/// Checks what a client made of a server that was cut off at each byte of what it said.
+fn check_every_byte(said: &Said, mut cut: impl FnMut(usize) -> (bool, Vec<End>)) {
     let explained = End::Status("14".to_owned(), MESSAGE.to_owned());
     let (mut spoke, mut silent) = (0, 0);
     for at in 0..=said.bytes.len() {
-        let (injected, ends) = block_on(cut(&said.bytes[..at], 4, 4_096));
+        let (injected, ends) = cut(at);
         let whole = said.boundaries.iter().position(|(end, open)| *end == at && !open);
         assert_eq!(injected, whole.is_some(), "after {at} bytes");
         let Some(frames) = whole else {
@@ -181,6 +187,63 @@ fn a_client_takes_every_end_at_every_byte() {
         assert_eq!(ends, expected, "after {at} bytes, {frames} frames");
     }
     assert_eq!((spoke, spoke + silent), (said.boundaries.len() - 1, said.bytes.len() + 1));
+}
+
+#[test]
+fn a_client_takes_every_end_at_every_byte() {
+    let said = said();
+    check_every_byte(&said, |at| block_on(cut(&said.bytes[..at], 4, 4_096)));
+}
+
+#[test]
+#[ignore = "needs Node.js, whose HTTP/2 is nghttp2: cargo test -p hopline-h2-watch --test explain -- --ignored"]
+fn nghttp2_takes_every_end_at_every_byte() {
+    let said = said();
+    let cuts = said.bytes.len() + 1;
+    let (spoke, lines) = block_on(nghttp2(&said, cuts));
+    assert_eq!((spoke.len(), lines.len()), (cuts, cuts));
+    check_every_byte(&said, |at| {
+        // ERR_HTTP2_ERROR is nghttp2's own word for bytes that it does not take.
+        let (ends, error) = &lines[at];
+        assert!(!error.contains("ERR_HTTP2_ERROR"), "after {at} bytes: {error}");
+        (spoke[at], ends.clone())
+    });
+}
+
+/// Whether something was injected after each byte, and what a client on nghttp2 made of it: its calls' ends, and the
+/// error of its session.
+async fn nghttp2(said: &Said, cuts: usize) -> (Vec<bool>, Vec<(Vec<End>, String)>) {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let client = std::process::Command::new("node")
+        .arg(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/nghttp2/client.mjs"))
+        .args([port.to_string(), cuts.to_string(), "4".to_owned()])
+        .stdout(std::process::Stdio::piped())
+        .spawn()
+        .expect("Node.js");
+    let mut spoke = Vec::new();
+    for at in 0..cuts {
+        let (mut far, _) = listener.accept().await.unwrap();
+        spoke.push(speak(&mut far, &said.bytes[..at], 4).await);
+        // Until the client has closed: unread bytes would make a reset of our close, before it has read all.
+        tokio::io::copy(&mut far, &mut tokio::io::sink()).await.unwrap();
+    }
+    let output = client.wait_with_output().unwrap();
+    assert!(output.status.success());
+    let text = String::from_utf8(output.stdout).unwrap();
+    (spoke, text.lines().map(read_line).collect())
+}
+
+/// `{"ends":[["14","why"],null],"error":null}`, as the client prints it. No text in it has a quote or a backslash.
+fn read_line(line: &str) -> (Vec<End>, String) {
+    let (ends, error) = line.strip_prefix("{\"ends\":[").unwrap().split_once("],\"error\":").unwrap();
+    let ends = ends.replace("null", "[\"\",\"\"]");
+    let ends = ends.split("],[").map(|end| {
+        let mut texts = end.split('"').skip(1).step_by(2).map(str::to_owned);
+        let (status, message) = (texts.next().unwrap(), texts.next().unwrap());
+        if status.is_empty() { End::Broken } else { End::Status(status, message) }
+    });
+    (ends.collect(), error.to_owned())
 }
 
 #[test]
