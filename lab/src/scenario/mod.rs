@@ -3,6 +3,7 @@
 mod calls;
 mod delay;
 mod examples;
+mod explain;
 mod field;
 mod hints;
 mod http2;
@@ -82,6 +83,7 @@ pub(crate) fn all() -> Vec<Scenario> {
         calls::SCENARIOS,
         hints::SCENARIOS,
         truth::SCENARIOS,
+        explain::SCENARIOS,
         http2::SCENARIOS,
         examples::SCENARIOS,
         paths::SCENARIOS,

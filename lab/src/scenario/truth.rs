@@ -84,7 +84,8 @@ pub(super) const SCENARIOS: &[Scenario] = &[
     },
     Scenario {
         name: "hint-stopped-process",
-        what: "The process is stopped for 12 s under a stream; neighbour: for 2.5 s, four times.",
+        what: "The process is stopped for 13.5 s under a stream of 8 MB/s; neighbour: for 2.5 s, three times, under 1.6 \
+               MB/s.",
         figures: &figures(&["app_not_reading"]),
         seconds: 30,
         run: stopped,
@@ -113,11 +114,12 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         figures: &figures(&["stream_limit"]),
         seconds: 12,
         run: stream_limit,
+        pace: Pace::Alone,
         ..BASE
     },
     Scenario {
         name: "hint-small-window",
-        what: "A window of 64 KiB that does not grow, over a round trip of 50 ms; neighbour: 8 MiB.",
+        what: "A window of 64 KiB that does not grow, over a round trip of 100 ms; neighbour: 8 MiB.",
         figures: &figures(&["small_window"]),
         seconds: 20,
         run: small_window,
@@ -129,6 +131,7 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         figures: &figures(&["retry_storm"]),
         seconds: 20,
         run: retry_storm,
+        pace: Pace::Alone,
         ..BASE
     },
     Scenario {
@@ -141,7 +144,7 @@ pub(super) const SCENARIOS: &[Scenario] = &[
     },
     Scenario {
         name: "hint-deadline-too-short",
-        what: "Four calls with a deadline of 20 ms over a round trip of 50 ms; neighbour: of 2 s.",
+        what: "Four calls with a deadline of 20 ms over a round trip of 100 ms; neighbour: of 2 s.",
         figures: &figures(&["deadline_too_short"]),
         seconds: 15,
         run: short_deadline,
@@ -165,7 +168,6 @@ struct Pair {
     language: Language,
     provoked: String,
     neighbour: String,
-    began: Instant,
 }
 
 impl Pair {
@@ -183,7 +185,7 @@ impl Pair {
         let mut world = case.world_with(options)?;
         world.start_server(&language)?;
         let (provoked, neighbour) = (world.target(), format!("unix:{}", world.path("neighbour.sock")));
-        Ok(Self { world, language, provoked, neighbour, began: Instant::now() })
+        Ok(Self { world, language, provoked, neighbour })
     }
 
     /// A client of the mapping where the hint is provoked.
@@ -205,29 +207,17 @@ impl Pair {
         Ok(self.world.app(client).expect("end", call, SOON)?.text("status").to_owned())
     }
 
-    /// Waits until the hint shows, but no longer than until `patience` after the begin, and at least `least`; then records
-    /// the hints of both.
+    /// Waits `least` seconds, and up to `patience` until the hint shows; then records the hints of both.
     fn judge(&self, case: &mut Case<'_>, kind: &str, least: u64, patience: u64) -> anyhow::Result<()> {
-        record(
-            case,
-            &self.world,
-            (kind, self.began),
-            Duration::from_secs(least),
-            Duration::from_secs(patience),
-        )
+        record(case, &self.world, kind, [least, patience])
     }
 }
 
-fn record(
-    case: &mut Case<'_>,
-    world: &World,
-    (kind, began): (&str, Instant),
-    least: Duration,
-    patience: Duration,
-) -> anyhow::Result<()> {
+fn record(case: &mut Case<'_>, world: &World, kind: &str, [least, patience]: [u64; 2]) -> anyhow::Result<()> {
+    let began = Instant::now();
     let shows = |hints: &[Json]| hints.iter().any(|hint| hint["kind"] == kind);
     let mut shown = hints(world, "lab")?;
-    while began.elapsed() < if shows(&shown) { least } else { patience } {
+    while began.elapsed() < Duration::from_secs(if shows(&shown) { least } else { patience }) {
         std::thread::sleep(Duration::from_millis(200));
         shown = hints(world, "lab")?;
     }
@@ -265,7 +255,7 @@ fn keepalive(case: &mut Case<'_>) -> anyhow::Result<()> {
             pair.world.app(pinging).echo(&format!("after {number}"))?;
         }
     }
-    pair.judge(case, "client_keepalive", 45, 75)
+    pair.judge(case, "client_keepalive", 1, 30)
 }
 
 fn slow_keepalive(case: &mut Case<'_>) -> anyhow::Result<()> {
@@ -299,14 +289,7 @@ fn connection_per_call(case: &mut Case<'_>) -> anyhow::Result<()> {
         }
     }
     // Judged when the minute is over.
-    let began = Instant::now();
-    record(
-        case,
-        &pair.world,
-        ("connection_per_call", began),
-        Duration::from_secs(62),
-        Duration::from_secs(80),
-    )
+    pair.judge(case, "connection_per_call", 62, 80)
 }
 
 fn not_reading(case: &mut Case<'_>) -> anyhow::Result<()> {
@@ -321,17 +304,18 @@ fn not_reading(case: &mut Case<'_>) -> anyhow::Result<()> {
 fn stopped(case: &mut Case<'_>) -> anyhow::Result<()> {
     let mut pair = Pair::start(case)?;
     let (long, short) = (pair.provoked(&[])?, pair.neighbour(&[])?);
-    for client in [long, short] {
-        let stream = json!({"deadline_ms": 600_000, "every_ms": 2, "bytes": 16_384});
+    for (client, every_ms) in [(long, 2), (short, 10)] {
+        let stream = json!({"deadline_ms": 600_000, "every_ms": every_ms, "bytes": 16_384});
         pair.call(client, "stream", "ticks", stream)?;
         pair.world.app(client).expect("message", "stream", SOON)?;
     }
     pair.world.signal("provoked", Signal::STOP)?;
-    for _ in 0..4 {
+    for _ in 0..3 {
         pair.world.signal("neighbour", Signal::STOP)?;
         std::thread::sleep(Duration::from_millis(2_500));
         pair.world.signal("neighbour", Signal::CONT)?;
-        std::thread::sleep(Duration::from_millis(500));
+        // Enough to give back half a window of 2 MiB, on a busy machine too.
+        std::thread::sleep(Duration::from_millis(2_000));
     }
     pair.world.signal("provoked", Signal::CONT)?;
     pair.judge(case, "app_not_reading", 0, 20)
@@ -343,7 +327,11 @@ fn authority(case: &mut Case<'_>) -> anyhow::Result<()> {
     let mut refused = 0;
     for number in 0..3 {
         let call = format!("call {number}");
-        refused += usize::from(pair.world.app(own).echo(&call)?.text("status") != "OK");
+        match pair.world.app(own).echo(&call)?.text("status") {
+            "OK" => {}
+            "INTERNAL" => refused += 1,
+            other => bail!("neither taken nor refused: {other}"),
+        }
         pair.world.app(local).echo(&call)?;
         std::thread::sleep(Duration::from_millis(300));
     }
@@ -378,7 +366,7 @@ fn stream_limit(case: &mut Case<'_>) -> anyhow::Result<()> {
 
 /// A long way between sidecar and relay.
 fn stretch(world: &World) -> anyhow::Result<Applied> {
-    world.apply(&Fault::Delay { from: "web".to_owned(), to: "relay".to_owned(), delay_ms: 25, jitter_ms: 0 })
+    world.apply(&Fault::Delay { from: "web".to_owned(), to: "relay".to_owned(), delay_ms: 50, jitter_ms: 0 })
 }
 
 fn small_window(case: &mut Case<'_>) -> anyhow::Result<()> {
@@ -426,12 +414,10 @@ fn short_deadline(case: &mut Case<'_>) -> anyhow::Result<()> {
     let _far = stretch(&pair.world)?;
     let (short, long) = (pair.provoked(&[])?, pair.neighbour(&[])?);
     for client in [short, long] {
-        // The links have measured the way when a few seconds have passed in which something was said.
-        for number in 0..4 {
-            pair.world.app(client).echo(&format!("warm {number}"))?;
-            std::thread::sleep(Duration::from_millis(700));
-        }
+        pair.call(client, "talk", "ticks", json!({"deadline_ms": 600_000, "every_ms": 200}))?;
     }
+    // While something is said the links measure the way once a second, and follow what has changed within seconds.
+    std::thread::sleep(Duration::from_secs(8));
     for number in 0..4 {
         for (client, deadline_ms) in [(short, 20), (long, 2_000)] {
             let call = format!("call {number}");
@@ -471,8 +457,7 @@ fn goaway(case: &mut Case<'_>) -> anyhow::Result<()> {
         let run = json!({"op": "run", "name": name, "address": address, "script": script});
         world.app(client).say(&run)?;
     }
-    let began = Instant::now();
-    record(case, &world, ("goaway_ignored", began), Duration::from_secs(5), Duration::from_secs(12))?;
+    record(case, &world, "goaway_ignored", [5, 12])?;
     for name in ["late", "crossing"] {
         let ran = world.app(client).expect("ran", name, SOON)?;
         if ran.count("ok") != 1 {
