@@ -185,8 +185,7 @@ fn read(number: usize, connection: &Connection) {
             std::thread::sleep(Duration::from_millis(20));
             continue;
         }
-        // A slow reader takes what a twentieth of a second allows.
-        let room = usize::try_from(pace / 20).map_or(buffer.len(), |room| room.clamp(1, 16_384));
+        let room = room(pace, buffer.len());
         match (&*connection.stream).read(&mut buffer[..room]) {
             Ok(0) => break "fin".to_owned(),
             Ok(length) => {
@@ -207,9 +206,30 @@ fn read(number: usize, connection: &Connection) {
     emit(json!({"event": "end", "conn": number, "how": how, "received": count, "received_sha256": hash}));
 }
 
+/// How many bytes one read takes: a slow reader those that a twentieth of a second allows.
+fn room(pace: i64, most: usize) -> usize {
+    if pace == FREE {
+        return most;
+    }
+    usize::try_from(pace / 20).map_or(most, |room| room.clamp(1, most))
+}
+
 fn emit(mut event: Value) {
     event["mono_ms"] = json!(now_ms());
     if writeln!(std::io::stdout().lock(), "{event}").is_err() {
         std::process::exit(1);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_free_reader_takes_all_and_a_slow_one_its_share() {
+        assert_eq!(room(FREE, 16_384), 16_384);
+        assert_eq!(room(20_000, 16_384), 1_000);
+        assert_eq!(room(10, 16_384), 1);
+        assert_eq!(room(10_000_000, 16_384), 16_384);
     }
 }

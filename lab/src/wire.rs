@@ -17,6 +17,8 @@ use anyhow::{Context as _, bail};
 use nfq::{Message, Queue, Verdict};
 use rand::{RngExt as _, SeedableRng as _};
 use rand_chacha::ChaCha8Rng;
+use rustix::net::sockopt::set_socket_recv_buffer_size_force;
+use rustix::process::{PidfdFlags, PidfdGetfdFlags, getpid, pidfd_getfd, pidfd_open};
 
 use crate::hosts::Net;
 use crate::process::{Process, Start};
@@ -24,6 +26,8 @@ use crate::shell;
 
 /// How many packets a wire holds: more than half a second of 200 MB/s.
 const HELD: u32 = 100_000;
+/// The buffer of the queue's socket, for about twenty thousand packets.
+const ROOM: usize = 32 << 20;
 /// How long the process sleeps when nothing is due. A packet is late by no more than this and the scheduler's delay.
 const NAP: Duration = Duration::from_micros(250);
 /// How often the jitter is drawn anew. Between two draws a path is as long as it is: packets that follow each other
@@ -140,6 +144,7 @@ pub(crate) fn live(words: &[String]) -> anyhow::Result<()> {
     queue.set_copy_range(number, 0)?;
     queue.set_queue_max_len(number, HELD)?;
     queue.set_nonblocking(true);
+    give_room().context("a larger buffer for the queue's socket")?;
     let over = Arc::new(AtomicBool::new(false));
     let seen = Arc::clone(&over);
     std::thread::spawn(move || {
@@ -154,6 +159,23 @@ pub(crate) fn live(words: &[String]) -> anyhow::Result<()> {
         0 => Ok(()),
         dropped => bail!("the kernel dropped {dropped} packets: this machine is too busy for this wire"),
     }
+}
+
+/// Lets the kernel keep what this process is too late for: the default is some hundred packets. The queue does not give
+/// its socket away, so we ask the kernel for a copy: it is the only one of this process.
+fn give_room() -> anyhow::Result<()> {
+    let own = pidfd_open(getpid(), PidfdFlags::empty())?;
+    for entry in fs::read_dir("/proc/self/fd")? {
+        let entry = entry?;
+        // One that is closed meanwhile is that of this folder.
+        let Ok(what) = fs::read_link(entry.path()) else { continue };
+        if what.to_string_lossy().starts_with("socket:") {
+            let number = entry.file_name().to_string_lossy().parse()?;
+            let socket = pidfd_getfd(&own, number, PidfdGetfdFlags::empty())?;
+            set_socket_recv_buffer_size_force(&socket, ROOM)?;
+        }
+    }
+    Ok(())
 }
 
 fn carry(queue: &mut Queue, mut line: Line, over: &AtomicBool) -> anyhow::Result<()> {
