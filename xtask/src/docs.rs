@@ -9,8 +9,11 @@ use anyhow::{Context, ensure};
 /// What the last cell of a row says while no test proves it.
 const NOT_YET: &str = "no test yet";
 
-/// Fails when a page links to a file that is not there, or a row of `docs/failures.md` names no test, or one that
-/// does not exist.
+/// Before a block of code that is the whole text of a file.
+const WHOLE_FILE: &str = "<!-- file: ";
+
+/// Fails when a page links to a file that is not there or shows one as it is not, or a row of `docs/failures.md` names no
+/// test, or one that does not exist.
 pub(crate) fn run(root: &Path) -> anyhow::Result<()> {
     let mut wrong = Vec::new();
     for page in pages(root)? {
@@ -19,6 +22,12 @@ pub(crate) fn run(root: &Path) -> anyhow::Result<()> {
         for target in links(&text) {
             if !folder.join(target).exists() {
                 wrong.push(format!("{}: no file {target}", page.display()));
+            }
+        }
+        for (file, shown) in whole_files(&text) {
+            let path = root.join(file);
+            if fs::read_to_string(&path).with_context(|| path.display().to_string())?.trim_end() != shown {
+                wrong.push(format!("{}: shows {file}, but not as it is", page.display()));
             }
         }
     }
@@ -61,6 +70,16 @@ fn links(text: &str) -> Vec<&str> {
         .map(|target| target.split('#').next().unwrap_or(target))
         .filter(|target| !target.is_empty())
         .collect()
+}
+
+/// The files that a page shows as a whole, and the text that it shows.
+fn whole_files(text: &str) -> Vec<(&str, &str)> {
+    fn shown(part: &str) -> Option<(&str, &str)> {
+        let (file, rest) = part.split_once(" -->\n```")?;
+        let (_, rest) = rest.split_once('\n')?;
+        Some((file, rest.split("\n```").next()?))
+    }
+    text.split(WHOLE_FILE).skip(1).filter_map(shown).collect()
 }
 
 /// First and last cell of every row of the tables.
@@ -123,6 +142,12 @@ mod tests {
     fn only_links_into_the_repository_are_followed() {
         let text = "[a](b.md) [c](https://d.example/) [e](#f) ![g](h/i.md#j)";
         assert_eq!(links(text), ["b.md", "h/i.md"]);
+    }
+
+    #[test]
+    fn files_are_shown_between_fences() {
+        let text = "<!-- file: a/b.c -->\n```c\none\n\ntwo\n```\nand <!-- file: d -->\n```\nx\n```\n";
+        assert_eq!(whole_files(text), [("a/b.c", "one\n\ntwo"), ("d", "x")]);
     }
 
     #[test]
