@@ -243,9 +243,15 @@ async fn race(
 
 async fn connect(address: SocketAddr, options: &DialOptions) -> io::Result<TcpStream> {
     let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
+    connect_by(socket, address, options).await
+}
+
+async fn connect_by(socket: TcpSocket, address: SocketAddr, options: &DialOptions) -> io::Result<TcpStream> {
     socket.set_nodelay(true)?;
     let stream = socket.connect(address).await?;
     if met_itself(&stream)? {
+        // By a reset: an ordinary close would leave the port in TIME_WAIT, and the server could not have it for a minute.
+        SockRef::from(&stream).set_linger(Some(Duration::ZERO))?;
         return Err(Errno::CONNREFUSED.into());
     }
     let options_of = SockRef::from(&stream);

@@ -255,3 +255,17 @@ fn of_several_failures_the_most_telling_counts() {
         assert_eq!(kind_of(&attempts(&errors)), wanted, "{errors:?}");
     }
 }
+
+/// F119: a dial to a closed port of the ephemeral range may be given that very port, and then TCP connects it to
+/// itself. That is a refusal, and the server can have its port at once.
+#[tokio::test]
+async fn f119_a_dial_that_meets_itself_is_refused_and_leaves_the_port() {
+    for ip in [V4, V6] {
+        let socket = if ip.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }.unwrap();
+        socket.bind(SocketAddr::new(ip, 0)).unwrap();
+        let address = socket.local_addr().unwrap();
+        let error = connect_by(socket, address, &DialOptions::default()).await.unwrap_err();
+        assert_eq!(Errno::from_io_error(&error), Some(Errno::CONNREFUSED));
+        TcpListener::bind(address).await.unwrap();
+    }
+}
