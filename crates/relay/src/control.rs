@@ -138,7 +138,8 @@ fn replace(hub: &Hub, older: LinkId, newer: LinkId) {
         tracing::warn!(%machine, %old, %new, "a newer process of this machine takes over; two that run at once would take turns");
     }
     hub.tell(older, RelayToEdge::Replaced(Replaced { message: REPLACED.to_owned() }));
-    end_link(hub, older, Code::REFUSED, REPLACED);
+    // As when a process leaves: what has said nothing yet may go to the newer one.
+    end_link(hub, older, Code::SHUTDOWN, REPLACED);
 }
 
 fn end_link(hub: &Hub, id: LinkId, code: Code, message: &str) {

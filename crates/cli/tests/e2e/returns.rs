@@ -167,12 +167,8 @@ fn p7_opens_wait_for_an_agent_that_was_killed() {
     load.finish_after(Some(killed));
 }
 
-/// F112, F116: a machine comes back while its old link still looks alive: the newest process has its names at once.
-#[test]
-fn f112_a_newer_process_takes_over_at_once() {
-    let world = World::start(WorldOptions::default());
-    world.works(&world.slots[0]);
-    world.agent.process.pause();
+/// A second process of the agent's machine.
+fn start_newer(world: &World) -> Process {
     let file = std::fs::read_to_string(world.folder().join("agent.yaml")).unwrap();
     let without_status: String =
         file.lines().filter(|line| !line.starts_with("status:")).map(|line| format!("{line}\n")).collect();
@@ -180,7 +176,16 @@ fn f112_a_newer_process_takes_over_at_once() {
     std::fs::write(&path, without_status).unwrap();
     let mut command = hopline();
     command.arg("up").arg("-c").arg(&path).arg("--state").arg(&world.agent.state);
-    let newer = Process::spawn("newer", world.folder(), command);
+    Process::spawn("newer", world.folder(), command)
+}
+
+/// F112: a machine comes back while its old link still looks alive: the newest process has its names at once.
+#[test]
+fn f112_a_newer_process_takes_over_at_once() {
+    let world = World::start(WorldOptions::default());
+    world.works(&world.slots[0]);
+    world.agent.process.pause();
+    let newer = start_newer(&world);
     newer.logged("link up");
     // Its services follow its link. An open before that goes to the older one, and with it.
     world.relay.process.logged("takes over");
@@ -189,6 +194,23 @@ fn f112_a_newer_process_takes_over_at_once() {
     world.agent.process.resume();
     world.agent.process.logged("taken over");
     world.works(&world.slots[0]);
+}
+
+/// F116: an open that went to the older process and has said nothing goes on at the newer one.
+#[test]
+fn f116_an_open_at_the_older_process_goes_to_the_newer_one() {
+    let world = World::start(WorldOptions::default());
+    world.works(&world.slots[0]);
+    world.agent.process.pause();
+    let mut app = world.slots[0].dial(Kind::Tcp);
+    until("the open is at the relay", PATIENCE, || (world.mapping("t0").sessions.open == 1).then_some(()));
+    let newer = start_newer(&world);
+    world.relay.process.logged("takes over");
+    let mut server = world.slots[0].accept();
+    server.write_all(b"hello").unwrap();
+    assert_eq!(app.chunk(5), b"hello");
+    drop(newer);
+    world.agent.process.resume();
 }
 
 /// P14: an open that nobody answers ends at its open timeout, and the agent finds it gone.
