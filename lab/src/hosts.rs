@@ -94,17 +94,17 @@ impl Net {
             .context("the NAT's rules")?;
         // A flow that it does not know is not picked up in its middle.
         for (key, value) in [("ip_forward", "1"), ("netfilter/nf_conntrack_tcp_loose", "0")] {
-            self.set_nat(host, key, value)?;
+            self.set_kernel(host, key, value)?;
         }
         Ok(())
     }
 
-    /// Sets a key of the NAT's kernel, such as how long it remembers an idle flow.
+    /// Sets a key of a host's kernel, or of its NAT's: how long that remembers an idle flow.
     ///
     /// # Errors
     ///
     /// When there is no such key.
-    pub(crate) fn set_nat(&self, host: &str, key: &str, value: &str) -> anyhow::Result<()> {
+    pub(crate) fn set_kernel(&self, host: &str, key: &str, value: &str) -> anyhow::Result<()> {
         let root = if key.starts_with("netfilter/") { "/proc/sys/net" } else { "/proc/sys/net/ipv4" };
         let script = format!("echo {value} > {root}/{key}");
         shell::run(&["ip", "netns", "exec", &self.outermost(host), "sh", "-c", &script]).map(drop)

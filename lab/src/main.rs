@@ -10,6 +10,7 @@ mod fault;
 mod field;
 mod history;
 mod hosts;
+mod inside;
 mod janitor;
 mod leftovers;
 mod machine;

@@ -16,7 +16,7 @@ use std::time::Duration;
 use anyhow::Context as _;
 use rustix::process::Signal;
 
-use crate::app::App;
+use crate::app::{App, Event};
 use crate::apps::Language;
 use crate::fault::{self, Applied, Fault};
 use crate::hosts::Net;
@@ -81,6 +81,10 @@ pub(crate) struct Options {
     pub(crate) relay_lines: &'static str,
     /// Whether hosts have the TCP of [`Net::plain_slow_start`].
     pub(crate) plain_slow_start: bool,
+    /// What bash does before it becomes a process of the chain, or an application; `$LAB_FOLDER` is the world's.
+    pub(crate) before: Option<&'static str>,
+    /// A further host.
+    pub(crate) more: Option<&'static str>,
 }
 
 impl Options {
@@ -101,6 +105,8 @@ impl Options {
             sidecar_lines: "",
             relay_lines: "",
             plain_slow_start: false,
+            before: None,
+            more: None,
         }
     }
 }
@@ -159,6 +165,7 @@ impl World {
         if options.server == "far" {
             hosts.push("far");
         }
+        hosts.extend(options.more);
         fs::create_dir_all(folder)?;
         let net = Net::build(number, &hosts, options.behind_nat)?;
         if options.plain_slow_start {
@@ -214,6 +221,18 @@ impl World {
     ///
     /// When it does not come up.
     pub(crate) fn start_relay(&mut self) -> anyhow::Result<()> {
+        self.spawn_relay()?;
+        let socket = self.status_socket("relay");
+        shell::until("the relay", PATIENCE, || status::ready(&socket).then_some(()))
+            .with_context(|| self.last_words("relay"))
+    }
+
+    /// Starts the relay and does not wait for it.
+    ///
+    /// # Errors
+    ///
+    /// When it cannot be started.
+    pub(crate) fn spawn_relay(&mut self) -> anyhow::Result<()> {
         let state = self.path("relay");
         let admin = format!("unix:{}", self.status_socket("relay").display());
         let listen = format!("{}:7443", self.net.address("relay"));
@@ -224,10 +243,7 @@ impl World {
             fs::write(&file, self.options.relay_lines)?;
             words.extend(["-c", &file]);
         }
-        self.start("relay", "relay", &words)?;
-        let socket = self.status_socket("relay");
-        shell::until("the relay", PATIENCE, || status::ready(&socket).then_some(()))
-            .with_context(|| self.last_words("relay"))
+        self.start("relay", "relay", &words)
     }
 
     /// Joins one more edge on a host under this name, with a right such as `--dial` to any name, and starts it with this
@@ -277,7 +293,12 @@ impl World {
         self.start(&host, name, &["up", "-c", &file, "--state", &state])
     }
 
-    fn start(&mut self, host: &str, name: &str, words: &[&str]) -> anyhow::Result<()> {
+    /// Starts a process of `hopline` on a host, in place of one of the same name.
+    ///
+    /// # Errors
+    ///
+    /// When it cannot be started.
+    pub(crate) fn start(&mut self, host: &str, name: &str, words: &[&str]) -> anyhow::Result<()> {
         self.processes.retain(|process| process.name() != name);
         let mut all = vec![self.hopline.display().to_string()];
         all.extend(words.iter().map(|&word| word.to_owned()));
@@ -286,9 +307,16 @@ impl World {
         if self.options.faked_clock {
             environment.extend(self.faked_clock()?);
         }
-        let how = Start { environment, ..Start::default() };
+        let how = Start { environment, before: self.before(), ..Start::default() };
         self.processes.push(Process::start(&self.net, host, name, &self.folder, &all, &how)?);
         Ok(())
+    }
+
+    /// The words that do what [`Options::before`] says, and then become the program that follows them.
+    fn before(&self) -> Vec<String> {
+        let Some(script) = self.options.before else { return Vec::new() };
+        let script = format!("LAB_FOLDER={}; {script}; exec \"$@\"", self.folder.display());
+        ["bash", "-c", &script, "bash"].map(str::to_owned).to_vec()
     }
 
     /// What libfaketime reads. Only the wall clock is moved: the monotonic one never jumps on a real machine.
@@ -428,13 +456,18 @@ impl World {
     fn spawn_app(&self, host: &str, name: &str, program: &[String], words: &[String]) -> anyhow::Result<App> {
         let mut all = program.to_vec();
         all.extend(words.iter().cloned());
-        let how = Start { piped: true, ..Start::default() };
+        let how = Start { piped: true, before: self.before(), ..Start::default() };
         App::take(Process::start(&self.net, host, name, &self.folder, &all, &how)?)
     }
 
     /// An application by its index.
     pub(crate) fn app(&mut self, index: usize) -> &mut App {
         &mut self.apps[index]
+    }
+
+    /// What an application has said so far.
+    pub(crate) fn events(&self, index: usize) -> Vec<Event> {
+        self.apps[index].events()
     }
 
     /// A process of the world by its name: `relay`, `agent`, `sidecar`, `server`, or a client's.
@@ -524,6 +557,11 @@ impl World {
         }
         let status = self.status("sidecar")?;
         Ok(status::reason(status::entry(&status, "mappings", "lab")))
+    }
+
+    /// What a process of the chain, or an application, has said in its log.
+    pub(crate) fn log(&self, name: &str) -> String {
+        fs::read_to_string(self.folder.join(format!("{name}.log"))).unwrap_or_default()
     }
 
     /// The socket on which a process of the chain serves its status.

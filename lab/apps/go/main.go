@@ -21,8 +21,10 @@ func main() {
 		listen := flags.String("listen", "127.0.0.1:0", "address to listen on")
 		permit := flags.Bool("permit-keepalive", false, "allow a ping each second, without streams too")
 		streams := flags.Uint("max-streams", 0, "calls at once on a connection; 0 is the library's default")
+		age := flags.Int64("max-age-ms", 0, "age at which a connection is told to go; 0 is none")
+		grace := flags.Int64("max-age-grace-ms", 0, "how long its calls may run on then; 0 is for ever")
 		parse(flags)
-		check(serve(*listen, *permit, uint32(*streams)))
+		check(serve(*listen, *permit, uint32(*streams), time.Duration(*age)*time.Millisecond, time.Duration(*grace)*time.Millisecond))
 	case "client":
 		flags := flag.NewFlagSet("client", flag.ExitOnError)
 		target := flags.String("target", "", "HOST:PORT or unix:PATH")

@@ -26,7 +26,7 @@ type arguments struct {
 	ReceiveRate int64  `json:"receive_rate"`
 }
 
-func serve(listen string, permit bool, streams uint32) error {
+func serve(listen string, permit bool, streams uint32, age, grace time.Duration) error {
 	listener, err := net.Listen("tcp", listen)
 	if err != nil {
 		return err
@@ -38,6 +38,10 @@ func serve(listen string, permit bool, streams uint32) error {
 	}
 	if streams > 0 {
 		options = append(options, grpc.MaxConcurrentStreams(streams))
+	}
+	if age > 0 {
+		limits := keepalive.ServerParameters{MaxConnectionAge: age, MaxConnectionAgeGrace: grace}
+		options = append(options, grpc.KeepaliveParams(limits))
 	}
 	server := grpc.NewServer(options...)
 	server.RegisterService(&grpc.ServiceDesc{

@@ -61,6 +61,42 @@ fn the_page_is_what_the_table_and_the_results_say() {
     assert!(page == stored, "docs/field-reports.md is not current: cargo xtask lab --report writes it");
 }
 
+/// Files with these endings below a folder.
+fn texts(folder: &Path, found: &mut Vec<PathBuf>) {
+    for entry in fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            texts(&path, found);
+        } else if path.extension().is_some_and(|end| {
+            ["md", "sh", "service", "yaml", "yml", "1", "toml"].iter().any(|known| end == *known)
+        }) {
+            found.push(path);
+        }
+    }
+}
+
+/// F185: what we ship never shows a token as an argument: tokens go by file or by stdin.
+#[test]
+fn f185_no_token_stands_on_a_command_line() {
+    let mut files = vec![root().join("README.md")];
+    for folder in ["docs", "examples", "deploy"] {
+        texts(&root().join(folder), &mut files);
+    }
+    let mut joins = 0;
+    for file in files {
+        let text = fs::read_to_string(&file).unwrap();
+        for line in text.lines() {
+            assert!(!line.contains("--token"), "{}: {line}", file.display());
+            let Some((_, after)) = line.split_once("hopline join ") else { continue };
+            joins += 1;
+            let word = after.trim_start_matches(['`', '\'', '"']).split_whitespace().next().unwrap_or("-");
+            let secret = word.starts_with("$(") || word.starts_with("hopline-join-");
+            assert!(!secret, "{}: {line}", file.display());
+        }
+    }
+    assert!(joins > 3, "{joins} lines with `hopline join`");
+}
+
 /// The names of all test functions below a folder.
 fn tests_below(folder: &Path) -> BTreeSet<String> {
     let mut found = BTreeSet::new();

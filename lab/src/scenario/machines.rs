@@ -195,7 +195,7 @@ fn ended_by(case: &mut Case<'_>, behind_nat: Option<&'static str>, fault: &Fault
 fn nat_idle(case: &mut Case<'_>) -> anyhow::Result<()> {
     let language = case.language()?;
     let mut world = case.world_with(Options { behind_nat: Some("web"), ..Options::plain(case.way) })?;
-    world.net.set_nat("web", "netfilter/nf_conntrack_tcp_timeout_established", "8")?;
+    world.net.set_kernel("web", "netfilter/nf_conntrack_tcp_timeout_established", "8")?;
     world.start_server(&language)?;
     let target = world.target();
     let client = world.start_client("client", &language, &target, &[])?;

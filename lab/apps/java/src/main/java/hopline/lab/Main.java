@@ -16,11 +16,16 @@ public final class Main {
         String role = words.length > 0 ? words[0] : "";
         switch (role) {
             case "server" -> {
-                Map<String, String> flags = flags(words, Set.of("listen", "max-streams"), Set.of("permit-keepalive"));
+                Map<String, String> flags = flags(
+                        words,
+                        Set.of("listen", "max-streams", "max-age-ms", "max-age-grace-ms"),
+                        Set.of("permit-keepalive"));
                 Server.serve(
                         flags.getOrDefault("listen", "127.0.0.1:0"),
                         flags.containsKey("permit-keepalive"),
-                        number(flags, "max-streams", 0));
+                        number(flags, "max-streams", 0),
+                        number(flags, "max-age-ms", 0),
+                        number(flags, "max-age-grace-ms", 0));
             }
             case "client" -> {
                 Map<String, String> flags = flags(

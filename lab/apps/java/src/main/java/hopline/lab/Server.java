@@ -24,7 +24,8 @@ final class Server {
     private Server() {}
 
     /** Serves until the process ends. */
-    static void serve(String listen, boolean permit, long streams) throws IOException, InterruptedException {
+    static void serve(String listen, boolean permit, long streams, long ageMs, long graceMs)
+            throws IOException, InterruptedException {
         int colon = listen.lastIndexOf(':');
         String host = listen.substring(0, Math.max(colon, 0)).replaceAll("[\\[\\]]", "");
         int port = Integer.parseInt(listen.substring(colon + 1));
@@ -35,6 +36,12 @@ final class Server {
         }
         if (streams > 0) {
             builder.maxConcurrentCallsPerConnection(Math.toIntExact(streams));
+        }
+        if (ageMs > 0) {
+            builder.maxConnectionAge(ageMs, TimeUnit.MILLISECONDS);
+        }
+        if (graceMs > 0) {
+            builder.maxConnectionAgeGrace(graceMs, TimeUnit.MILLISECONDS);
         }
         ServerServiceDefinition.Builder service = ServerServiceDefinition.builder(Methods.SERVICE);
         add(service, Methods.ECHO, Echo::new);
