@@ -9,7 +9,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use hopline_link::{Abort, Code, OpenError, Session};
+use hopline_link::{Abort, Code, Mux, OpenError, Session};
 use hopline_route_proto::{Name, RoutingHeader, SessionId};
 
 use crate::fault::Figures;
@@ -143,7 +143,8 @@ impl<'a> Opening<'a> {
                 // An application that gives up while its open is held leaves nothing behind.
                 () = gone(local), if !left => return Err(Broken::Left),
             };
-            match self.until_answered(&session).await {
+            let (session, mux) = session;
+            match self.until_answered(&session, &mux).await {
                 Ok(()) => return Ok(session),
                 Err(Broken::Session(abort)) if self.may_repeat(&abort) => {
                     tracing::debug!(reason = %abort.code, hop = abort.hops, next = ?self.attempt, "trying again");
@@ -173,7 +174,7 @@ impl<'a> Opening<'a> {
 
     /// Opens a session on the best link and says again what was said before. Nothing has gone out on a link that
     /// refuses at once, so another may be tried.
-    async fn open(&mut self) -> Result<Session, Abort> {
+    async fn open(&mut self) -> Result<(Session, Mux), Abort> {
         loop {
             let (uplink, mux) = self.uplinks.wait(self.deadline).await?;
             let uplink = self.relay.insert(uplink);
@@ -200,15 +201,18 @@ impl<'a> Opening<'a> {
             };
             // What ends the session here shows with its answer.
             let _ = self.flow.say_again(&session, 0).await;
-            return Ok(session);
+            return Ok((session, mux));
         }
     }
 
-    /// Carries what the application says until the answer comes.
-    async fn until_answered(&mut self, session: &Session) -> Result<(), Broken> {
+    /// Carries what the application says until the answer comes, or the link is silent while another one is up: the open
+    /// would else wait for an answer until its time is over, or the link is condemned.
+    async fn until_answered(&mut self, session: &Session, mux: &Mux) -> Result<(), Broken> {
         let answered = tokio::time::timeout_at(self.deadline.into(), session.answered());
-        tokio::pin!(answered);
+        let passed_over = self.uplinks.passed_over(mux);
+        tokio::pin!(answered, passed_over);
         loop {
+            let may_move = self.agent.is_some() || self.flow.inbound.is_harmless();
             let inbound = &mut self.flow.inbound;
             let more = inbound.has_room() && !inbound.is_ended() && !self.left;
             tokio::select! {
@@ -222,6 +226,10 @@ impl<'a> Opening<'a> {
                         Err(Broken::Session(abort))
                     }
                 },
+                () = &mut passed_over, if may_move => {
+                    let why = "the link is silent, and another one is up";
+                    return Err(Broken::Session(Abort::new(Code::CONN_LOST, why)));
+                }
                 next = inbound.next(self.local, session), if more => match next {
                     // It is kept: should the session end in this moment, it is said to the next one.
                     Ok(Some(bytes)) => drop(session.write_bytes(bytes).await),

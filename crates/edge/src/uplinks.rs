@@ -209,6 +209,27 @@ impl Uplinks {
         }
     }
 
+    /// Waits until a link is silent, and another one is up that is not. Cancel safe.
+    pub(crate) async fn passed_over(&self, mux: &Mux) {
+        let mut changed = self.changed.subscribe();
+        let mut status = mux.watch();
+        loop {
+            changed.borrow_and_update();
+            let is_silent = status.borrow_and_update().suspect;
+            if is_silent && self.best().is_some_and(|(_, other)| !other.is_same(mux)) {
+                return;
+            }
+            // Whichever sender is gone, the session that waits has been told of its own end.
+            let more = tokio::select! {
+                more = changed.changed() => more,
+                more = status.changed() => more,
+            };
+            if more.is_err() {
+                std::future::pending::<()>().await;
+            }
+        }
+    }
+
     /// An agent for a session that goes out on this link, if the relay there has named any: of two drawn at random the one
     /// with fewer sessions of this edge.
     pub(crate) fn choose_agent(self: &Arc<Self>, uplink: &Uplink, service: &Name) -> Option<Load> {

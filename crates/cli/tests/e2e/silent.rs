@@ -66,12 +66,8 @@ fn pass(mut from: TcpStream, mut to: &TcpStream, swallowed: impl Fn() -> bool) {
     }
 }
 
-/// P7: a sidecar's link falls silent. Long before it is condemned another one is up, and opens go over it; a session on
-/// the old one ends when that is found dead, with its reason.
-#[test]
-fn p7_a_silent_link_has_another_one_dialled_beside_it() {
-    let options = WorldOptions { keepalive: "fast,timeout=10s", ..WorldOptions::default() };
-    let mut world = World::start(options);
+/// A sidecar whose only way to the relay is this.
+fn through_a_way(world: &mut World) -> Way {
     let way = Way::to(world.relay.address);
     let path = world.folder().join("sidecar.yaml");
     let file = std::fs::read_to_string(&path).unwrap();
@@ -79,6 +75,55 @@ fn p7_a_silent_link_has_another_one_dialled_beside_it() {
     world.sidecar.process.kill();
     world.restart_sidecar();
     assert_eq!(way.opened(), 1);
+    way
+}
+
+/// P7, F74: opens that went out on a link just when it fell silent are not lost with it: they go out again, once
+/// another link is up, long before the silent one is condemned and before their own time is over.
+#[test]
+fn f74_opens_on_a_silent_link_move_to_the_next() {
+    let options = WorldOptions { keepalive: "fast,timeout=18s", ..WorldOptions::default() };
+    let mut world = World::start(options);
+    let way = through_a_way(&mut world);
+    let (mut app, mut server) = world.slots[0].pair(Kind::Tcp);
+    grow_old(&mut app, &mut server);
+
+    way.swallow();
+    let mut opened: Vec<_> = (0..3)
+        .map(|number| {
+            let mut app = world.slots[0].dial(Kind::Tcp);
+            app.write_all(&[number]).unwrap();
+            app
+        })
+        .collect();
+    let mut said = Vec::new();
+    for _ in 0..3 {
+        let mut server = world.slots[0].accept();
+        let mut byte = [0];
+        server.read_exact(&mut byte).unwrap();
+        server.write_all(&byte).unwrap();
+        said.push((byte[0], server));
+    }
+    for (number, app) in opened.iter_mut().enumerate() {
+        let mut byte = [0xff];
+        app.read_exact(&mut byte).unwrap();
+        assert_eq!(usize::from(byte[0]), number);
+    }
+    said.sort_by_key(|(number, _)| *number);
+    assert_eq!(said.iter().map(|(number, _)| *number).collect::<Vec<_>>(), [0, 1, 2], "each once");
+    assert_eq!(way.opened(), 2);
+    // The old link is not condemned: its session has not ended.
+    app.set_patience(std::time::Duration::from_millis(1));
+    assert!(app.read(&mut [0]).is_err_and(|error| error.kind() == std::io::ErrorKind::WouldBlock));
+}
+
+/// P7: a sidecar's link falls silent. Long before it is condemned another one is up, and opens go over it; a session on
+/// the old one ends when that is found dead, with its reason.
+#[test]
+fn p7_a_silent_link_has_another_one_dialled_beside_it() {
+    let options = WorldOptions { keepalive: "fast,timeout=10s", ..WorldOptions::default() };
+    let mut world = World::start(options);
+    let way = through_a_way(&mut world);
     let (mut app, mut server) = world.slots[0].pair(Kind::Tcp);
     grow_old(&mut app, &mut server);
 
