@@ -10,6 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use hopline_h2_watch::{Cause, EndedBy, Limits, MappingWatch, Watcher};
+use tokio::sync::Notify;
 
 /// How often what was counted is added up.
 pub(crate) const TICK: Duration = Duration::from_secs(1);
@@ -22,6 +23,8 @@ pub(crate) struct Inspection {
     open: Mutex<BTreeMap<u64, Weak<Inspected>>>,
     next: AtomicU64,
     on: bool,
+    /// The first of them has come.
+    woken: Notify,
 }
 
 /// One connection that is looked at.
@@ -47,6 +50,7 @@ impl Inspection {
             open: Mutex::default(),
             next: AtomicU64::new(0),
             on,
+            woken: Notify::new(),
         })
     }
 
@@ -59,6 +63,11 @@ impl Inspection {
         !lock(&self.open).is_empty()
     }
 
+    /// Waits until a first connection has come to look at. Cancel safe.
+    pub(crate) async fn woken(&self) {
+        self.woken.notified().await;
+    }
+
     /// A connection was accepted; `None` where nothing is looked at.
     pub(crate) fn connect(self: &Arc<Self>) -> Option<Arc<Inspected>> {
         if !self.on {
@@ -67,7 +76,12 @@ impl Inspection {
         let watcher = Mutex::new(lock(&self.mapping).connect(now()));
         let number = self.next.fetch_add(1, Ordering::Relaxed);
         let inspected = Arc::new(Inspected { inspection: Arc::clone(self), number, watcher });
-        lock(&self.open).insert(number, Arc::downgrade(&inspected));
+        let mut open = lock(&self.open);
+        open.insert(number, Arc::downgrade(&inspected));
+        if open.len() == 1 {
+            self.woken.notify_one();
+        }
+        drop(open);
         Some(inspected)
     }
 
@@ -129,5 +143,24 @@ impl Inspected {
 impl Drop for Inspected {
     fn drop(&mut self) {
         lock(&self.inspection.open).remove(&self.number);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn the_first_connection_wakes_who_ticks() {
+        let inspection = Inspection::new(true);
+        assert!(!inspection.is_busy());
+        for _ in 0..2 {
+            let first = inspection.connect().unwrap();
+            let _second = inspection.connect().unwrap();
+            inspection.woken().await;
+            assert!(inspection.is_busy());
+            drop(first);
+        }
+        assert!(!inspection.is_busy());
     }
 }

@@ -116,6 +116,8 @@ impl Mapping {
                         self.inspection.tick(uplinks.round_trip(self.config.service.as_str()));
                         continue;
                     }
+                    // It comes from a task that was spawned below, after the look above.
+                    () = self.inspection.woken(), if !self.inspection.is_busy() => continue,
                     () = &mut stop => break,
                 };
                 let (mapping, uplinks) = (Arc::clone(&self), Arc::clone(&uplinks));

@@ -274,12 +274,14 @@ impl Uplinks {
         MAX_HELD - self.held.available_permits()
     }
 
-    /// The round trip of the path to a service's agent, as far as it was measured: own link, and the one behind it.
+    /// The round trip of the path to a service's agent, as far as it was measured: own link, and the one behind it, which
+    /// is known once somebody has asked for the status. Without that it is the less of the two that can be said: no
+    /// hint is wrong by it.
     pub(crate) fn round_trip(&self, service: &str) -> Option<Duration> {
         let (uplink, mux) = self.best()?;
         let own = mux.info().round_trip?;
-        let far = uplink.lock().agents.get(service)?.first()?.rtt_us?;
-        Some(own + Duration::from_micros(far))
+        let far = uplink.lock().agents.get(service).and_then(|agents| agents.first()?.rtt_us);
+        Some(own + Duration::from_micros(far.unwrap_or_default()))
     }
 
     fn loads(&self) -> MutexGuard<'_, BTreeMap<InstanceId, usize>> {
