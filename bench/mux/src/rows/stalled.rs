@@ -24,8 +24,8 @@ const STALLED: Duration = Duration::from_secs(1);
 const LOADS: usize = 4;
 /// Turns of pings here and there.
 const TURNS: usize = 8;
-const PINGS: usize = 150;
-const PINGS_UNDER_LOAD: usize = 40;
+const PINGS: usize = 1_000;
+const PINGS_UNDER_LOAD: usize = 200;
 
 /// What was found. `None`: the pings stalled.
 pub struct Found {
