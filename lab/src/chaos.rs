@@ -214,7 +214,7 @@ fn begin(world: &mut World, step: Step, in_force: &[InForce]) -> anyhow::Result<
     }
     let from_ms = now_ms();
     let applied = match &step.harm {
-        Harm::Fault(fault) => Some(world.apply(fault)?),
+        Harm::Fault(fault) => Some(world.apply_some_time(fault)?),
         Harm::Kill(process) => {
             world.end(process, Signal::KILL)?;
             None

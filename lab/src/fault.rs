@@ -150,6 +150,33 @@ pub(crate) struct Applied {
     undo: Option<Undo>,
     /// Just before it was put in force.
     pub(crate) at_ms: f64,
+    took_ms: f64,
+}
+
+/// Longest time in which a fault whose moment counts is put in force.
+const AT_ONCE_MS: f64 = 100.0;
+
+/// A fault came late: where namespaces come and go, the kernel may hold a change of the filter up for seconds.
+#[derive(Debug, thiserror::Error)]
+#[error("{what} took {took_ms:.0} ms to be put in force: its moment is not known")]
+pub(crate) struct Late {
+    what: String,
+    took_ms: f64,
+}
+
+impl Applied {
+    /// Whether the moment at which packets began to be dropped is known.
+    ///
+    /// # Errors
+    ///
+    /// [`Late`] if not.
+    pub(crate) fn check_moment(&self, fault: &Fault) -> Result<(), Late> {
+        let counts = matches!(fault, Fault::Drop { .. } | Fault::Cut { .. });
+        if counts && self.took_ms > AT_ONCE_MS {
+            return Err(Late { what: fault.to_string(), took_ms: self.took_ms });
+        }
+        Ok(())
+    }
 }
 
 #[derive(Debug)]
@@ -257,7 +284,7 @@ pub(crate) fn apply<'a>(
             Undo::Commands(vec![vec!["prlimit".into(), "--pid".into(), pid, format!("--nofile={before}:")]])
         }
     };
-    Ok(Applied { undo: Some(undo), at_ms })
+    Ok(Applied { undo: Some(undo), at_ms, took_ms: shell::now_ms() - at_ms })
 }
 
 /// Fills the disk that a folder is on; only one that the lab has made for it.

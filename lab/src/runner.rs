@@ -8,6 +8,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
 use crate::apps::Language;
+use crate::fault::Late;
 use crate::leftovers;
 use crate::result::Run;
 use crate::scenario::{Case, Pace, Scenario};
@@ -98,7 +99,32 @@ fn items<'a>(work: &Work<'a>) -> Vec<Item<'a>> {
     items
 }
 
+/// A run; another one in its place when a fault of it came late, a few times.
 fn one(work: &Work<'_>, item: Item<'_>) -> Run {
+    const AGAIN: u32 = 4;
+    let mut late = 0;
+    loop {
+        match attempt(work, item, late == AGAIN) {
+            Ok(run) => {
+                say(&run);
+                return run;
+            }
+            Err(error) => {
+                late += 1;
+                let name = item.scenario.name;
+                // Whoever reads this knows nothing if the terminal is gone.
+                let _ = writeln!(std::io::stdout(), "{name} again: {error}");
+            }
+        }
+    }
+}
+
+/// One attempt. The last one gives what came late as the run's error.
+///
+/// # Errors
+///
+/// That a fault came late.
+fn attempt(work: &Work<'_>, item: Item<'_>, is_last: bool) -> Result<Run, String> {
     let app = item.language.map_or("raw", |language| &language.name);
     let name = format!("{}-{app}-{}-{}", item.scenario.name, item.way.word(), item.run);
     let folder = work.folder.join(&name);
@@ -114,6 +140,10 @@ fn one(work: &Work<'_>, item: Item<'_>) -> Run {
     let outcome = catch_unwind(AssertUnwindSafe(|| (item.scenario.run)(&mut case)));
     let error = match outcome {
         Ok(Ok(())) => None,
+        Ok(Err(error)) if !is_last && error.chain().any(|cause| cause.is::<Late>()) => {
+            let _ = std::fs::remove_dir_all(&folder);
+            return Err(format!("{error:#}"));
+        }
         Ok(Err(error)) => Some(format!("{error:#}")),
         Err(_) => Some("the scenario panicked".to_owned()),
     };
@@ -137,8 +167,7 @@ fn one(work: &Work<'_>, item: Item<'_>) -> Run {
         error,
         took_s: began.elapsed().as_secs_f64(),
     };
-    say(&run);
-    run
+    Ok(run)
 }
 
 fn say(run: &Run) {

@@ -481,12 +481,24 @@ impl World {
         found.with_context(|| format!("no process {name}"))
     }
 
-    /// Puts a fault in force.
+    /// Puts a fault in force, at a moment that is known.
+    ///
+    /// # Errors
+    ///
+    /// As [`fault::apply`]; [`fault::Late`] when packets were to be dropped and the kernel took its time: what is
+    /// counted from that moment would be wrong.
+    pub(crate) fn apply(&self, fault: &Fault) -> anyhow::Result<Applied> {
+        let applied = self.apply_some_time(fault)?;
+        applied.check_moment(fault)?;
+        Ok(applied)
+    }
+
+    /// The same, whenever the kernel comes to it.
     ///
     /// # Errors
     ///
     /// As [`fault::apply`].
-    pub(crate) fn apply(&self, fault: &Fault) -> anyhow::Result<Applied> {
+    pub(crate) fn apply_some_time(&self, fault: &Fault) -> anyhow::Result<Applied> {
         fault::apply(fault, &self.net, &self.folder, |name| self.process(name))
     }
 
