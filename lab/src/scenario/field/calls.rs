@@ -31,7 +31,7 @@ const IDLE_PINGS: &[Figure] = &[
 ];
 const DOWN: &[Figure] = &[
     figure("leaves_s", "the channel leaves READY after the server's death", "s", Bound::AtMost(1.0)),
-    figure("status", "a call meanwhile", "", Bound::LikeDirect(0.0)),
+    figure("status", "a call meanwhile", "", Bound::BrokenStatus),
     figure("fails_s", "it ends within", "s", Bound::AtMostOrDirectPlus(1.0, 1.0)),
     figure("back_s", "a call is good after the server is back", "s", Bound::AtMost(6.0)),
 ];
