@@ -21,7 +21,8 @@ free() { python3 -c 'import socket; s=socket.socket(); s.bind(("127.0.0.1",0)); 
 until_open() { for _ in $(seq 200); do (exec 3<>"/dev/tcp/127.0.0.1/$1") 2>/dev/null && return; sleep 0.05; done; echo "nothing listens on $1" >&2; cat log >&2; exit 1; }
 
 head -c 100 /dev/zero >reply
-truncate -s "${mib}M" bulk
+# Messages of 1 MiB less their prefix. A file of zeros would be a hundred million empty messages.
+python3 -c "import sys; m = bytes([0]) + (2**20 - 5).to_bytes(4) + bytes(2**20 - 5); [sys.stdout.buffer.write(m) for _ in range($mib)]" >bulk
 server=$(free)
 start nghttpd --no-tls -d . "$server"
 relay=$(free)
