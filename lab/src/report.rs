@@ -12,7 +12,7 @@ use crate::machine::Machine;
 use crate::result::{Bound, Run, Value};
 use crate::scenario::{Figure, Scenario};
 use crate::svg::{self, Row};
-use crate::verdict::{Cell, cells};
+use crate::verdict::{Cell, cells, sorted};
 
 /// Everything that was measured.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -76,6 +76,7 @@ pub(crate) fn write(root: &Path, scenarios: &[Scenario], results: &Results) -> a
     let scenarios = &scenarios[..];
     let cells = cells(scenarios, &results.runs);
     let mut page = head(&results.machine, &cells, &results.runs);
+    page += &differences(&cells);
     for scenario in scenarios {
         let own: Vec<&Cell<'_>> = cells.iter().filter(|cell| cell.scenario.name == scenario.name).collect();
         if own.is_empty() {
@@ -146,6 +147,47 @@ fn head(machine: &Machine, cells: &[Cell<'_>], runs: &[Run]) -> String {
             (DEADLINE_EXCEEDED) in Go, UNKNOWN (CANCELLED) in tonic. **✗** marks what is not as promised.\n"
 }
 
+/// Where the implementations differ from grpc-go without us: what is compared is direct runs only.
+fn differences(cells: &[Cell<'_>]) -> String {
+    let direct = || cells.iter().filter(|cell| cell.way == "direct");
+    let mut page = "\n## Where others differ from grpc-go\n\nDirectly, with nothing of ours between them: other words, \
+                    other outcomes, or medians further apart than by half. Only what differs is listed.\n\n| | grpc-go | \
+                    others |\n|---|---|---|\n"
+        .to_owned();
+    for go in direct().filter(|cell| cell.app == "go") {
+        let same = |cell: &&Cell<'_>| {
+            cell.app != "go" && cell.scenario.name == go.scenario.name && cell.figure.id == go.figure.id
+        };
+        let others: Vec<String> = direct()
+            .filter(same)
+            .filter(|cell| differs(cell, go))
+            .map(|cell| format!("{} {}", cell.app, cell.text()))
+            .collect();
+        if !others.is_empty() {
+            let unit =
+                if go.figure.unit.is_empty() { String::new() } else { format!(" ({})", go.figure.unit) };
+            page += &format!(
+                "| [{0}](#{0}): {1}{unit} | {2} | {3} |\n",
+                go.scenario.name,
+                go.figure.what,
+                go.text(),
+                others.join("; "),
+            );
+        }
+    }
+    page
+}
+
+/// Whether two cells tell of different behaviour, not only of different moments.
+fn differs(one: &Cell<'_>, other: &Cell<'_>) -> bool {
+    let (a, b) = (sorted(&one.values), sorted(&other.values));
+    if a.is_empty() || b.is_empty() {
+        return one.text() != other.text();
+    }
+    let (a, b) = (a[a.len() / 2], b[b.len() / 2]);
+    (a - b).abs() > 0.5 * a.max(b)
+}
+
 /// A text, or that there is none.
 fn or_not(text: &str) -> &str {
     if text.is_empty() { "not recorded" } else { text }
@@ -203,7 +245,7 @@ pub(crate) fn section(page: &mut String, scenario: &Scenario, cells: &[&Cell<'_>
 
 /// The plot of a scenario: of its first figure that has numbers in time or bytes, where there is more than one row.
 fn drawing(scenario: &Scenario, cells: &[&Cell<'_>]) -> Option<String> {
-    let numbers = |cell: &Cell<'_>| crate::verdict::sorted(&cell.values);
+    let numbers = |cell: &Cell<'_>| sorted(&cell.values);
     let figure = scenario.figures.iter().find(|figure| {
         let drawn = |cell: &&&Cell<'_>| cell.figure.id == figure.id && !numbers(cell).is_empty();
         ["s", "ms", "B"].contains(&figure.unit) && cells.iter().filter(drawn).count() > 0

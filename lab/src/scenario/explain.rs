@@ -117,6 +117,17 @@ enum Read {
     Whole,
 }
 
+/// Our own words in a message, if there are some. grpcio may read the GOAWAY first, and puts its words around them; and a link
+/// that is killed may have been idle for two seconds, of which the reason speaks.
+fn reason_in(message: &str) -> &str {
+    let Some(at) = message.find("hopline: ") else { return message };
+    let words = message[at..].trim_end_matches(')');
+    match words.split_once(", silent for ") {
+        Some((reason, silence)) if !silence.starts_with("4.") => reason,
+        _ => words,
+    }
+}
+
 /// Addresses differ from way to way.
 fn without_addresses(message: &str) -> String {
     let is_address = |word: &&str| word.contains("->") || word.contains("50051");
@@ -183,8 +194,11 @@ fn cut(
                 ours = "some";
             }
             let whole = name == "on" || off == Read::Whole;
-            let words =
-                if whole { format!("{status} {}", without_addresses(message)) } else { status.to_owned() };
+            let words = if whole {
+                format!("{status} {}", reason_in(&without_addresses(message)))
+            } else {
+                status.to_owned()
+            };
             case.word(&format!("{name}_{call}"), words);
         }
     }

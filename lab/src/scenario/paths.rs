@@ -7,6 +7,7 @@ use serde_json::json;
 use super::streams::{Plan, client_ends, ends, run};
 use super::{Case, Figure, Pace, Scenario};
 use crate::fault::Fault;
+use crate::result::Bound;
 use crate::world::{Options, Way};
 
 const P4: [Figure; 4] = ends(15.1, "14.9");
@@ -159,8 +160,52 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         },
         ..BASE
     },
+    Scenario {
+        name: "forward-frozen-keepalive",
+        promise: "P13",
+        what: "The same with a client keepalive of 60 s, timeout 20 s, that the server permits: the article's way to find it.",
+        figures: &FROZEN_KEEPALIVE,
+        ways: &[Way::Direct, Way::Unix],
+        seconds: 100,
+        runs: 3,
+        run: |case| {
+            let mut plan = Plan::idle(case.way);
+            plan.options.server = "far";
+            plan.options.permit = true;
+            plan.flags = &["--keepalive-ms", "60000", "--keepalive-timeout-ms", "20000"];
+            plan.patience = Duration::from_secs(95);
+            let freeze = Fault::Freeze { process: "server".to_owned() };
+            run(case, &plan, |world| Ok(world.apply(&freeze)?.into()))
+        },
+        ..BASE
+    },
+    Scenario {
+        name: "dead-path-without-us",
+        promise: "P4",
+        what: "Every packet between client and server is dropped under an idle stream, no client keepalive, nothing of ours: \
+               what the operating system's keepalive finds, where a library has set it. (The article's grpc-go set one; \
+               this one leaves it to the system, whose default is two hours.)",
+        figures: &KERNEL,
+        ways: &[Way::Direct],
+        seconds: 180,
+        runs: 3,
+        run: |case| {
+            let mut plan = Plan::idle(case.way);
+            plan.patience = Duration::from_secs(175);
+            run(case, &plan, |world| Ok(world.cut_path("web", "db")?.into()))
+        },
+        ..BASE
+    },
 ];
 
+/// What a client's own TCP does when nothing else watches, until the lab stops waiting.
+const KERNEL: [Figure; 2] = [
+    Figure { article: "153", bound: Bound::LikeDirect(1.0), ..ends(0.0, "")[0] },
+    Figure { bound: Bound::LikeDirect(0.0), ..super::streams::STATUS },
+];
+/// A client's keepalive finds the frozen server in as long as it does directly.
+const FROZEN_KEEPALIVE: [Figure; 2] =
+    [Figure { article: "80", bound: Bound::LikeDirect(6.0), ..ends(0.0, "")[0] }, super::streams::STATUS];
 const FORWARD_WRITING: [Figure; 2] = [ends(26.0, "")[0], super::streams::REASON];
 const FROZEN: [Figure; 3] =
     [ends(20.0, "80 (client keepalive)")[0], super::streams::STATUS, super::streams::REASON];
