@@ -10,11 +10,11 @@ use hopline_admin::MAX_CONNECTIONS;
 use socket2::{Domain, Socket, Type};
 use tempfile::TempDir;
 
-use crate::harness::{Conn, PATIENCE, Process, World, WorldOptions, hopline, until};
+use crate::harness::{Conn, PATIENCE, Process, World, WorldOptions, descriptors, hopline, until};
 use crate::series::rss_kib;
 
-/// Connections that are held and say nothing: far more than are served at once.
-const HELD: usize = 1_000;
+/// Connections that are held and say nothing: far more than are served at once. They are this process's descriptors.
+const HELD: usize = 4 * MAX_CONNECTIONS;
 /// Connections that say a byte now and then.
 const SLOW: usize = 100;
 /// What the process may have grown by, in KiB, once the attack is over.
@@ -120,6 +120,7 @@ fn p99(app: &mut Conn, server: &mut Conn, count: usize) -> Duration {
 fn an_attack_on_the_status_address_takes_nothing_from_the_path() {
     let wanted = std::env::var("HOPLINE_ATTACK_ROUNDS").ok().map(|rounds| rounds.parse().unwrap());
     let (rounds, exchanges) = wanted.map_or((1, 300), |rounds: usize| (rounds, 4_000));
+    let _share = descriptors(HELD + SLOW + 20);
     let world = World::start(WorldOptions::default());
     let victim = Victim::start(&world);
     let mut app = Conn::Tcp(TcpStream::connect(victim.mapping).unwrap()).patient();

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use sha2::{Digest as _, Sha256};
 
-use crate::harness::{Conn, Kind, Slot, World, WorldOptions, pattern, shared, until};
+use crate::harness::{Conn, Kind, Slot, World, WorldOptions, descriptors, pattern, shared, until};
 
 /// Sends everything back until each connection's end, for as long as the guard lives.
 fn echo<'scope>(scope: &'scope thread::Scope<'scope, '_>, server: &TcpListener) -> Echo {
@@ -51,6 +51,8 @@ impl Drop for Echo {
 #[test]
 fn i1_200_sessions_at_once() {
     const SESSIONS: u64 = 100;
+    // Both ends of each, and one more while its bytes are written.
+    let _share = descriptors(3 * 200);
     let world = shared();
     let slot = world.slot();
     thread::scope(|scope| {
@@ -58,10 +60,11 @@ fn i1_200_sessions_at_once() {
         let carry = |kind, seed| {
             let bytes = pattern(seed, 60_000 + 1_000 * usize::try_from(seed).unwrap());
             let mut app = slot.dial(kind);
-            let mut writer = app.handle();
             let back = thread::scope(|scope| {
-                scope.spawn(|| {
-                    writer.write_all(&bytes).unwrap();
+                let mut writer = app.handle();
+                let bytes = &bytes;
+                scope.spawn(move || {
+                    writer.write_all(bytes).unwrap();
                     writer.end();
                 });
                 app.read_to_eof()

@@ -7,7 +7,9 @@ use std::time::{Duration, Instant};
 use hopline_admin::status::MappingState;
 
 use crate::ends::{fill, reason_at};
-use crate::harness::{Conn, Ended, Kind, PATIENCE, Process, World, WorldOptions, pattern, shared, until};
+use crate::harness::{
+    Conn, Ended, Kind, PATIENCE, Process, World, WorldOptions, descriptors, pattern, shared, until,
+};
 
 /// F4: the application has said everything, and ended, long before its open is answered. F26: opens that were given
 /// up meanwhile leave nothing behind, at either end.
@@ -56,6 +58,7 @@ fn f4_everything_said_before_the_answer() {
 #[test]
 fn p16_stuck_readers_hold_up_nobody_else() {
     const STUCK: usize = 40;
+    let _share = descriptors(2 * 2 * STUCK);
     let world = shared();
     let (stuck_slot, slot) = (world.slot(), world.slot());
     let (mut app, mut server) = slot.pair(Kind::Unix);

@@ -1,6 +1,7 @@
 //! Starts processes of the binary, waits for what they say, and takes them down again.
 
 mod conn;
+mod descriptors;
 mod process;
 // Every status that any test reads is checked against the published schema.
 #[path = "../../../../admin/tests/admin/schema.rs"]
@@ -10,6 +11,7 @@ mod world;
 use std::time::{Duration, Instant};
 
 pub(crate) use conn::{Conn, Ended, carry, grow_old, pattern};
+pub(crate) use descriptors::descriptors;
 pub(crate) use process::{Process, hopline, run};
 pub(crate) use world::{Kind, Slot, World, WorldOptions, shared};
 
