@@ -82,7 +82,7 @@ complete -c hopline -n "__fish_hopline_using_subcommand join" -s h -l help -d 'P
 complete -c hopline -n "__fish_hopline_using_subcommand up" -s c -l config -d 'Config file' -r -F
 complete -c hopline -n "__fish_hopline_using_subcommand up" -l state -d 'Folder of this machine\'s key and certificate, as `hopline join` made it [default: as for join]' -r -F
 complete -c hopline -n "__fish_hopline_using_subcommand up" -s h -l help -d 'Print help'
-complete -c hopline -n "__fish_hopline_using_subcommand dial" -l listen -d 'Where applications connect: unix:PATH, HOST:PORT on loopback, or `-`: stdin and stdout are the connection' -r
+complete -c hopline -n "__fish_hopline_using_subcommand dial" -l listen -d 'Where applications connect: unix:PATH, HOST:PORT on loopback, or `-`: nowhere, stdin and stdout are the connection' -r
 complete -c hopline -n "__fish_hopline_using_subcommand dial" -l open-timeout -d 'How long an open may take' -r
 complete -c hopline -n "__fish_hopline_using_subcommand dial" -l state -d 'Folder of this machine\'s key and certificate, as `hopline join` made it [default: as for join]' -r -F
 complete -c hopline -n "__fish_hopline_using_subcommand dial" -s h -l help -d 'Print help'

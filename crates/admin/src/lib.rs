@@ -13,7 +13,7 @@
 //! - [`status`]: the words of `/status`, written and read by the same types, so that they cannot drift apart;
 //! - [`Server`]: serves the page, `/status`, `/metrics`, `/healthz` and `/readyz` for a [`Source`];
 //! - [`metrics`]: the same status for a machine that scrapes it; [`counts`]: what processes count for both;
-//! - [`access`]: the line of log that a session's end may have;
+//! - [`access`]: the line of log that a session's end may have; [`log_lines`]: those that could not be written;
 //! - [`client`]: reads the status of a running process, for `hopline status`;
 //! - [`text`]: the same status for people, in 80 columns;
 //! - [`unix_socket`]: makes a unix socket at a path and removes it again, without harm to anybody else's. It is
@@ -22,6 +22,7 @@
 pub mod access;
 pub mod client;
 pub mod counts;
+pub mod log_lines;
 pub mod metrics;
 mod page;
 mod server;

@@ -17,6 +17,7 @@ pub mod families;
 mod relay;
 
 use crate::counts::reason;
+use crate::log_lines;
 use crate::status::{Budget, Finding, Status};
 
 /// What a family's samples are.
@@ -226,6 +227,7 @@ fn common(
     metrics.gauge(&families::BUILD_INFO, [version, role], 1.0);
     metrics.gauge(&families::UPTIME, [], uptime_s);
     metrics.gauge(&families::HEALTHY, [], f64::from(u8::from(healthy)));
+    metrics.counter(&families::LOG_LINES_DROPPED, [], log_lines::dropped());
     let mut counts = BTreeMap::new();
     for finding in findings {
         let word = finding.reason.as_deref().map_or("none", reason);

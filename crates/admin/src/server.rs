@@ -19,6 +19,7 @@ use tokio::net::{TcpListener, UnixListener};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::JoinSet;
 
+use crate::log_lines;
 use crate::metrics::Metrics;
 use crate::page::{PAGE, POLICY};
 use crate::status::{Finding, Status};
@@ -316,10 +317,16 @@ struct Shown<'a> {
     status: &'a Status,
     healthy: bool,
     findings: Vec<Finding>,
+    log_lines_dropped: u64,
 }
 
 fn written(status: &Status) -> Result<Vec<u8>, serde_json::Error> {
-    serde_json::to_vec(&Shown { status, healthy: status.healthy(), findings: status.findings() })
+    serde_json::to_vec(&Shown {
+        status,
+        healthy: status.healthy(),
+        findings: status.findings(),
+        log_lines_dropped: log_lines::dropped(),
+    })
 }
 
 fn scraped(source: &impl Source, status: &Status) -> Vec<u8> {

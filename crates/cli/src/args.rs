@@ -139,7 +139,7 @@ pub(crate) enum MachineCommand {
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Join {
-    /// File with the token; `-` is stdin.
+    /// File with the token, which only its owner may read; `-` is stdin.
     #[arg(value_name = "FILE|-")]
     pub(crate) token: PathBuf,
     /// Folder for this machine's key and certificate; made if it is missing [default: a folder of this user]
@@ -164,7 +164,7 @@ pub(crate) struct Up {
 pub(crate) struct Dial {
     /// The service's name.
     pub(crate) service: ServiceName,
-    /// Where applications connect: unix:PATH, HOST:PORT on loopback, or `-`: stdin and stdout are the connection.
+    /// Where applications connect: unix:PATH, HOST:PORT on loopback, or `-`: nowhere, stdin and stdout are the connection.
     #[arg(long, value_name = "ADDR", default_value = "-")]
     pub(crate) listen: String,
     /// How long an open may take.

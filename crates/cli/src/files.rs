@@ -1,22 +1,33 @@
 //! Files, folders, names and streams of the process.
 
-use std::io::{Read as _, Write as _};
+use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
+use hopline_config::MachineName;
+use hopline_identity::connection_fault;
+
+use crate::streams;
 
 /// Writes to stdout. A reader that has gone is no fault of ours.
 pub(crate) fn say(text: &str) -> anyhow::Result<()> {
-    let mut stdout = std::io::stdout().lock();
-    match stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()) {
+    match streams::write_stdout(text.as_bytes()) {
         Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
         result => result.context("writing to stdout"),
     }
 }
 
-/// Writes one line to stderr, if anybody is there to read it.
-pub(crate) fn say_error(line: &str) {
-    let _ = writeln!(std::io::stderr().lock(), "{line}");
+/// An error with its causes, each once: most errors name theirs in their own text.
+pub(crate) fn causes(error: &anyhow::Error) -> String {
+    let mut text = String::new();
+    for cause in error.chain() {
+        let said = cause.downcast_ref().map_or_else(|| cause.to_string(), connection_fault);
+        if !text.contains(&said) {
+            text += if text.is_empty() { "" } else { ": " };
+            text += &said;
+        }
+    }
+    text
 }
 
 /// A whole file, but no more than `max` bytes of it.
@@ -45,15 +56,54 @@ fn state_folder(role: &str) -> anyhow::Result<PathBuf> {
     Ok(base.join("hopline").join(role))
 }
 
-/// This machine's name when none is given: its host name as far as the rule for names allows.
+/// This machine's name when none is given: its host name, as far as the rule for names allows.
 pub(crate) fn host_name() -> anyhow::Result<String> {
-    let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
-    let first = host.trim().split('.').next().unwrap_or_default().to_ascii_lowercase();
+    let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
+    name_of_host(&host)
+        .with_context(|| format!("this machine's host name {host:?} makes no machine name: say --name NAME"))
+}
+
+/// The first label of a host name, in lower case, its odd characters made hyphens; `None` if nothing is left of it.
+fn name_of_host(host: &str) -> Option<String> {
+    const LONGEST: usize = 63;
+    // What the kernel says before anybody has given it one.
+    if host == "(none)" {
+        return None;
+    }
+    let first = host.split('.').find(|label| !label.is_empty())?.to_lowercase();
     let name: String = first
         .chars()
         .map(|c| if c.is_ascii_alphanumeric() || c == '-' || c == '_' { c } else { '-' })
         .collect();
-    let name = name.trim_start_matches(['-', '_']).to_owned();
-    anyhow::ensure!(!name.is_empty(), "this machine has no usable host name: say --name NAME");
-    Ok(name)
+    let name: String = name.trim_start_matches(['-', '_']).chars().take(LONGEST).collect();
+    let name = name.trim_end_matches('-');
+    name.parse::<MachineName>().ok().map(|name| name.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::name_of_host;
+
+    #[test]
+    fn host_names_make_machine_names() {
+        for (host, name) in [
+            ("web-1", Some("web-1")),
+            ("web-1.example.com", Some("web-1")),
+            ("WEB_1", Some("web_1")),
+            ("Annas MacBook Pro", Some("annas-macbook-pro")),
+            ("_build.internal", Some("build")),
+            (".example", Some("example")),
+            ("-x-", Some("x")),
+            ("Büro", Some("b-ro")),
+            ("ÄÖÜ", None),
+            ("", None),
+            ("...", None),
+            ("(none)", None),
+            ("---", None),
+        ] {
+            assert_eq!(name_of_host(host).as_deref(), name, "{host:?}");
+        }
+        assert_eq!(name_of_host(&"a".repeat(64)), Some("a".repeat(63)));
+        assert_eq!(name_of_host(&format!("{}-{}", "a".repeat(62), "b")), Some("a".repeat(62)));
+    }
 }

@@ -1,5 +1,6 @@
 //! What is wrong with a file, what is worth knowing about it, and the report that collects both.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::sync::Arc;
 
@@ -134,7 +135,7 @@ impl Report {
             self.omitted += 1;
             return;
         }
-        let (key, message) = (clip(key, MAX_KEY), clip(&message.to_string(), MAX_LINE));
+        let (key, message) = (clip(&masked(key), MAX_KEY), clip(&masked(&message.to_string()), MAX_LINE));
         let (line, column) = (at.line, at.column);
         self.faults.push(Fault { file: Arc::clone(&self.file), line, column, key, message });
     }
@@ -166,6 +167,24 @@ impl Report {
         self.faults.sort_by_key(|f| (f.line, f.column));
         Err(Faults { faults: self.faults, omitted: self.omitted })
     }
+}
+
+/// `text` without what a join token keeps secret: one may have come to stand in a config file, and faults are logged.
+fn masked(text: &str) -> Cow<'_, str> {
+    const BEGIN: &str = "hopline-join-";
+    if !text.contains(BEGIN) {
+        return Cow::Borrowed(text);
+    }
+    let mut parts = text.split(BEGIN);
+    let mut out = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        let rest =
+            part.trim_start_matches(|c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.'));
+        out.push_str(BEGIN);
+        out.push_str(if rest.len() < part.len() { "…" } else { "" });
+        out.push_str(rest);
+    }
+    Cow::Owned(out)
 }
 
 /// `text` with control characters escaped, cut to `max` characters.
@@ -214,6 +233,24 @@ mod tests {
         assert_eq!(clip("ääääää", 3), "ää…");
         assert_eq!(clip("say \"so\"", 20), "say \"so\"");
         assert_eq!(clip(&"\u{1b}".repeat(50), 20).chars().count(), 18);
+    }
+
+    #[test]
+    fn no_join_token_is_repeated() {
+        let mut report = Report::new("a.yaml".into());
+        let token = "hopline-join-1.CgxyZWxheS5leGFtcGxl-_0";
+        report.bad_value(
+            Position::START,
+            &format!("relay.{token}"),
+            token,
+            format_args!("is {token}, so: no"),
+        );
+        let Err(faults) = report.finish::<()>(None) else { panic!("no fault") };
+        let text = faults.to_string();
+        assert!(
+            !text.contains("Cgx") && text.contains("\"hopline-join-…\": is hopline-join-…, so: no"),
+            "{text}"
+        );
     }
 
     #[test]

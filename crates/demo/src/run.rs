@@ -1,10 +1,11 @@
 //! The frame: everything is started, the rows are measured, the table is printed, everything is stopped.
 
+use std::future::Future;
 use std::io::Write;
+use std::pin::pin;
 
-use anyhow::{Context, bail};
+use anyhow::{Context, anyhow, bail};
 use serde_json::json;
-use tokio::signal::unix::{SignalKind, signal};
 
 use crate::path::{NOBODY, Path, SERVICE};
 use crate::rows::{Kind, Row, Stage, measure};
@@ -24,13 +25,18 @@ pub struct DemoOptions {
 }
 
 /// Runs the demo and prints to `out`; says whether every row held. Needs tokio's multi-threaded runtime with
-/// I/O and time, and takes about 15 s. Ctrl-C and SIGTERM end it early.
+/// I/O and time, and takes about 15 s. `stopped` ends it early, and takes everything down in either case.
 ///
 /// # Errors
 ///
 /// When `break_row` names no row, when a part of the path does not start, when `out` cannot be written, or
 /// when it is ended before its last row. A row that cannot be measured is no error but a row that did not hold.
-pub async fn run(options: DemoOptions, out: &mut impl Write) -> anyhow::Result<bool> {
+pub async fn run(
+    options: DemoOptions,
+    stopped: impl Future<Output = ()>,
+    out: &mut impl Write,
+) -> anyhow::Result<bool> {
+    let mut stopped = pin!(stopped);
     let broken = match options.break_row.as_deref() {
         None => None,
         Some("list") => {
@@ -47,20 +53,25 @@ pub async fn run(options: DemoOptions, out: &mut impl Write) -> anyhow::Result<b
     let path = Path::start(folder.path(), server.address()).await?;
     let result = tokio::select! {
         result = on_path(options.json, broken, &path, &server, out) => result,
-        stopped = stop_signal() => stopped.and_then(|()| bail!("stopped before the last row")),
+        () = &mut stopped => Err(anyhow!("stopped before the last row")),
     };
     let result = match result {
-        Ok(held) if options.stay => stay(&path, out).await.map(|()| held),
+        Ok(held) if options.stay => match stay(&path, out) {
+            Ok(()) => {
+                stopped.await;
+                Ok(held)
+            }
+            Err(error) => Err(error),
+        },
         ended => ended,
     };
     path.shutdown().await;
     result
 }
 
-async fn stay(path: &Path, out: &mut impl Write) -> anyhow::Result<()> {
+fn stay(path: &Path, out: &mut impl Write) -> anyhow::Result<()> {
     write!(out, "{}", by_hand(path))?;
-    out.flush()?;
-    stop_signal().await
+    Ok(out.flush()?)
 }
 
 async fn on_path(
@@ -83,15 +94,6 @@ async fn on_path(
         broken,
     };
     print_rows(&stage, json, out).await
-}
-
-/// Waits for Ctrl-C or SIGTERM, so that the path is taken down and its folder removed in either case.
-async fn stop_signal() -> anyhow::Result<()> {
-    let mut terminate = signal(SignalKind::terminate()).context("listening for SIGTERM")?;
-    tokio::select! {
-        pressed = tokio::signal::ctrl_c() => pressed.context("listening for Ctrl-C"),
-        _ = terminate.recv() => Ok(()),
-    }
 }
 
 fn kind_by_name(name: &str) -> anyhow::Result<Kind> {
@@ -163,7 +165,7 @@ mod tests {
     async fn printed(break_row: &str) -> anyhow::Result<(bool, String)> {
         let mut out = Vec::new();
         let options = DemoOptions { break_row: Some(break_row.to_owned()), ..DemoOptions::default() };
-        let held = run(options, &mut out).await?;
+        let held = run(options, std::future::pending(), &mut out).await?;
         Ok((held, String::from_utf8(out)?))
     }
 

@@ -36,7 +36,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use hopline_admin::{Address, Server};
-use hopline_config::{EdgeConfig, Endpoint, HostName, StatusAddress, StatusConfig};
+use hopline_config::{EdgeConfig, Endpoint, HostName, MappingConfig, StatusAddress, StatusConfig};
 use hopline_identity::Machine;
 use hopline_link::{Code, close_all};
 use tokio::sync::watch;
@@ -170,12 +170,16 @@ impl Edge {
     }
 
     /// Carries one connection of the caller's to a service, as a mapping does for an application; resolves when it
-    /// is over.
+    /// is over. Where the edge has no mapping of the name, `mapping` is one, and its socket is never opened.
     ///
     /// # Errors
     /// How it ended, unless clean.
-    pub async fn connect(&self, service: &str, stream: LocalStream) -> Result<(), hopline_link::Abort> {
-        self.sidecar.carry(service, stream, &self.uplinks).await
+    pub async fn connect(
+        &self,
+        mapping: MappingConfig,
+        stream: LocalStream,
+    ) -> Result<(), hopline_link::Abort> {
+        self.sidecar.carry(mapping, stream, &self.uplinks).await
     }
 
     /// Takes no new sessions from now on: the relays are told, sockets close, and what is open keeps its bytes until

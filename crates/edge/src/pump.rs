@@ -25,6 +25,8 @@ const READ_MOST: usize = 64 << 10;
 const READ_LEAST: usize = 4 << 10;
 /// After one side broke: for how long the other may take none of the bytes that are left for it.
 const LAST_BYTES: Duration = Duration::from_secs(1);
+/// The same for a connection whose other end is in this process, and is read as long as there is somebody to read.
+const PATIENT: Duration = Duration::from_secs(24 * 3600);
 /// How long the far reader may take for all that was left for it, the end included.
 const LAST_END: Duration = Duration::from_secs(3);
 /// Most bytes that are still taken from a broken connection. No queue of the kernel is larger by default; one that
@@ -417,7 +419,8 @@ impl Flow {
                 return session.finish().await.map_err(Broken::Session);
             }
             Err(Broken::Session(abort)) => {
-                while let Ok(Ok(true)) = timeout(LAST_BYTES, self.outbound.step(session, local)).await {}
+                let patience = if local.is_patient() { PATIENT } else { LAST_BYTES };
+                while let Ok(Ok(true)) = timeout(patience, self.outbound.step(session, local)).await {}
                 // Who left at the far end had said everything, and its end is on its way to the connection's owner: a
                 // reset would overtake it, and throw away what lies in the kernel. The owner's next write meets one.
                 if self.outbound.ended && abort.code == Code::PEER_RESET {

@@ -93,18 +93,22 @@ impl Sidecar {
         Some(self.lock().get(mapping)?.socket()?.listens)
     }
 
-    /// Carries one connection that did not come by a socket of ours.
+    /// Carries one connection that did not come by a socket of ours: by a mapping that has none.
     pub(crate) async fn carry(
         &self,
-        service: &str,
+        config: MappingConfig,
         stream: LocalStream,
         uplinks: &Arc<Uplinks>,
     ) -> Result<(), Abort> {
-        let mapping = self.lock().get(service).cloned();
-        match mapping {
-            Some(mapping) => mapping.carry(stream, uplinks).await,
-            None => Err(Abort::new(Code::NOT_FOUND, "no such mapping")),
-        }
+        let name = config.service.to_string();
+        let spec = listen_spec(&config).map_err(|error| Abort::new(Code::INTERNAL, error.to_string()))?;
+        let mapping = {
+            let mut mappings = self.lock();
+            let mapping = mappings.entry(name).or_insert_with(|| Arc::new(Mapping::new(config, spec, None)));
+            Arc::clone(mapping)
+        };
+        self.revision.send_modify(|revision| *revision += 1);
+        mapping.carry(stream, uplinks).await
     }
 
     fn lock(&self) -> MutexGuard<'_, BTreeMap<String, Arc<Mapping>>> {

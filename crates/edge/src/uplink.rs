@@ -4,7 +4,7 @@ use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use hopline_identity::{relay_name, relay_server_name};
+use hopline_identity::{connection_fault, relay_name, relay_server_name};
 use hopline_link::{Abort, Backoff, Code, Config, LinkEnd, Mux, Session, Side, reset_if_dead, tune_tcp};
 use hopline_route_proto::RoutingHeader;
 use tokio::net::TcpStream;
@@ -124,7 +124,7 @@ async fn dial_once(host: &str, port: u16, tls: &TlsConnector) -> Result<TlsStrea
     let stream = dial(host, port, &options).await.map_err(|error| error.to_string())?;
     tune_tcp(&stream).map_err(|error| error.to_string())?;
     let tls = tls.connect(relay_server_name(), stream).await;
-    tls.map_err(|error| format!("TLS handshake with {host}:{port}: {error}"))
+    tls.map_err(|error| format!("TLS handshake with {host}:{port}: {}", connection_fault(&error)))
 }
 
 /// What the links of one uplink have in common: the one in use, and those that it has succeeded.

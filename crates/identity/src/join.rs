@@ -15,6 +15,7 @@ use zeroize::Zeroize as _;
 use crate::authority::{AUTHORITY_CERTIFICATE, AUTHORITY_KEY, key_from_pem, key_to_pem, new_key};
 use crate::certificate::{Facts, from_pem, sha256, to_pem};
 use crate::error::StateError;
+use crate::fault::connection_fault;
 use crate::files::{self, FolderLock, Guard};
 use crate::machine::{
     LoadMachineError, MACHINE_CERTIFICATE, MACHINE_FACTS, MACHINE_KEY, Machine, MachineFacts,
@@ -50,7 +51,7 @@ pub enum JoinError {
         relay: String,
     },
     /// TLS failed in another way; the secret was not sent.
-    #[error("TLS with {relay} failed: {source}")]
+    #[error("TLS with {relay} failed: {}", connection_fault(source))]
     Tls {
         /// Its address.
         relay: String,
@@ -82,7 +83,10 @@ pub enum JoinError {
         source: io::Error,
     },
     /// The connection broke; the token may have been used. Joining again with the same folder is safe.
-    #[error("the connection to {relay} broke: {source}")]
+    #[error(
+        "the connection to {relay} broke before the join was over: {}; run it again",
+        connection_fault(source)
+    )]
     Io {
         /// Its address.
         relay: String,

@@ -43,6 +43,7 @@
 mod authority;
 mod certificate;
 mod error;
+mod fault;
 mod files;
 mod join;
 mod machine;
@@ -56,6 +57,7 @@ mod wire;
 
 pub use certificate::relay_name;
 pub use error::StateError;
+pub use fault::connection_fault;
 pub use join::{JoinError, join};
 pub use machine::{LoadMachineError, Machine};
 pub use name::{NAME_MAX_LEN, NameError, check_name, check_pattern};

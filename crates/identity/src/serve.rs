@@ -12,6 +12,7 @@ use zeroize::Zeroizing;
 
 use crate::certificate::{Facts, sha256};
 use crate::error::StateError;
+use crate::fault::connection_fault;
 use crate::files::{FolderLock, hex};
 use crate::name::{NameError, check_name};
 use crate::records::{MachineRecord, TokenRecord, read_machine, read_token, write_machine, write_token};
@@ -43,7 +44,7 @@ pub enum ServeJoinError {
     #[error("the join was not over within {} s", JOIN_TIMEOUT.as_secs())]
     Timeout,
     /// The connection failed, or ended before a whole request.
-    #[error("the connection failed: {0}")]
+    #[error("the connection failed: {}", connection_fault(.0))]
     Io(#[source] io::Error),
     /// What came is not a join request.
     #[error("not a join request: {0}")]
@@ -52,7 +53,7 @@ pub enum ServeJoinError {
     #[error("refused: {0}")]
     Refused(#[from] Refusal),
     /// The machine's certificate was issued, and its reply did not arrive: it has to join again, with the same key.
-    #[error("machine {name} was issued its certificate but did not get it: {source}")]
+    #[error("machine {name} was issued its certificate but did not get it: {}", connection_fault(source))]
     ReplyLost {
         /// Its name.
         name: String,

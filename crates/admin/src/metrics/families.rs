@@ -27,6 +27,8 @@ families! {
         "Seconds since the process started.";
     HEALTHY: Gauge = "hopline_healthy", [], "1",
         "1 while `hopline status` would exit with 0, else 0.";
+    LOG_LINES_DROPPED: Counter = "hopline_log_lines_dropped_total", [], "1",
+        "Log lines that were dropped because stderr did not take them.";
     FINDINGS: Gauge = "hopline_findings", ["level", "place", "reason"], "2 levels x 7 places x 18 reasons",
         "What is not well now, by the hop or process that is to blame and the reason; none when all is well.";
 

@@ -1,53 +1,47 @@
 //! `hopline dial`.
 
+mod pipe;
+mod stdio;
+
+use std::pin::pin;
 use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::Context as _;
-use hopline_config::{Checked, EdgeConfig, parse_edge};
-use hopline_edge::{Edge, LocalStream};
+use hopline_config::{Checked, EdgeConfig, MappingConfig, parse_edge};
+use hopline_edge::Edge;
 use hopline_identity::Machine;
-use tokio::io::AsyncWriteExt as _;
-use tokio::net::UnixStream;
 
 use crate::args::Dial;
 use crate::commands::up::env;
-use crate::signals::Stop;
-use crate::{files, logging};
+use crate::signals::{How, Stop};
+use crate::{files, limits, logging};
 
-pub(crate) async fn run(args: Dial) -> anyhow::Result<ExitCode> {
+/// After a drain: how long what came last may take to stdout.
+const LAST_OUTPUT: Duration = Duration::from_secs(1);
+
+pub(crate) async fn run(args: Dial, mut stop: Stop) -> anyhow::Result<ExitCode> {
     let pipe = args.listen == "-";
-    // With `-` nobody connects by the socket: it is one that nobody can name.
-    let listen = if pipe { "127.0.0.1:0" } else { args.listen.as_str() };
-    let Checked { mut config, .. } = file_of(&args, listen)?;
+    // As a pipe it listens nowhere: the mapping is checked like any other, and taken out again.
+    let Checked { mut config, .. } = file_of(&args, if pipe { "127.0.0.1:0" } else { &args.listen })?;
+    let mapping = if pipe { config.connect.pop() } else { None };
     if pipe {
         config.log.level = hopline_config::LogLevel::Error;
     }
     logging::start(&config.log);
+    limits::log_open_files();
     let machine = Machine::load(&files::machine_state(args.state)?)?;
-    let mut stop = Stop::listen()?;
-    let edge = Edge::start(config, machine).await.context("can't start")?;
+    let edge = tokio::select! {
+        edge = Edge::start(config, machine) => edge.context("can't start")?,
+        how = stop.wait() => anyhow::bail!("{}: {}", args.service, stopped_by(how)),
+    };
     let service = args.service.to_string();
-    let code = if pipe {
-        tokio::select! {
-            result = carry_stdio(&edge, &service) => match result {
-                Ok(()) => ExitCode::SUCCESS,
-                Err(error) => {
-                    files::say_error(&format!("hopline: {service}: {error:#}"));
-                    ExitCode::FAILURE
-                }
-            },
-            _ = stop.wait() => ExitCode::FAILURE,
-        }
-    } else {
-        if let Some(listens) = edge.listens(&service) {
-            files::say(&format!("{listens}\n"))?;
-        }
-        stop.wait().await;
-        ExitCode::SUCCESS
+    let result = match mapping {
+        Some(mapping) => piped(&edge, mapping, &mut stop).await.with_context(|| service),
+        None => listening(&edge, &service, &mut stop).await,
     };
     edge.shutdown().await;
-    Ok(code)
+    result.map(|()| ExitCode::SUCCESS)
 }
 
 /// The config file that this command line stands for, so that both are checked by the same rules.
@@ -62,29 +56,51 @@ fn file_of(args: &Dial, listen: &str) -> anyhow::Result<Checked<EdgeConfig>> {
     parse_edge(text.as_bytes(), &env("--listen")).map_err(|faults| anyhow::anyhow!("{faults}"))
 }
 
-/// Stdin and stdout are the connection.
-async fn carry_stdio(edge: &Edge, service: &str) -> anyhow::Result<()> {
-    let (ours, theirs) = UnixStream::pair().context("a pair of sockets")?;
-    let (mut from_service, mut to_service) = ours.into_split();
-    let input = async {
-        tokio::io::copy(&mut tokio::io::stdin(), &mut to_service).await?;
-        to_service.shutdown().await
-    };
-    let output = async {
-        let mut stdout = tokio::io::stdout();
-        tokio::io::copy(&mut from_service, &mut stdout).await?;
-        stdout.flush().await
-    };
-    let carried =
-        async { edge.connect(service, LocalStream::from(theirs)).await.map_err(anyhow::Error::new) };
-    let output_and_end = async { tokio::try_join!(carried, async { output.await.context("stdout") }) };
-    tokio::pin!(output_and_end);
-    tokio::select! {
-        // Stdin may stay open for ever: the service's end is what ends the command.
-        done = &mut output_and_end => done.map(|_| ()),
-        read = input => {
-            read.context("stdin")?;
-            output_and_end.await.map(|_| ())
+/// Serves a socket until it is told to stop.
+async fn listening(edge: &Edge, service: &str, stop: &mut Stop) -> anyhow::Result<()> {
+    let said = edge.listens(service).map(|listens| format!("{listens}\n")).unwrap_or_default();
+    // Whoever reads stdout may be slow; a signal must not wait for that.
+    let said = tokio::task::spawn_blocking(move || files::say(&said));
+    let how = tokio::select! {
+        said = said => {
+            said??;
+            stop.wait().await
         }
+        how = stop.wait() => how,
+    };
+    if how == How::Drain {
+        tokio::select! {
+            () = edge.drain(edge.drain_time()) => {}
+            () = stop.again() => {}
+        }
+    }
+    Ok(())
+}
+
+/// Stdin and stdout are the connection.
+async fn piped(edge: &Edge, mapping: MappingConfig, stop: &mut Stop) -> anyhow::Result<()> {
+    let mut carried = pin!(pipe::carry(edge, mapping));
+    let how = tokio::select! {
+        result = &mut carried => return result,
+        how = stop.wait() => how,
+    };
+    if how == How::Drain {
+        tokio::select! {
+            result = &mut carried => return result,
+            () = edge.drain(edge.drain_time()) => {
+                if let Ok(result) = tokio::time::timeout(LAST_OUTPUT, &mut carried).await {
+                    return result;
+                }
+            }
+            () = stop.again() => {}
+        }
+    }
+    anyhow::bail!(stopped_by(how))
+}
+
+fn stopped_by(how: How) -> &'static str {
+    match how {
+        How::Drain => "ended by a signal, and the session was still open at the drain's deadline",
+        How::Now => "ended by SIGINT",
     }
 }

@@ -10,9 +10,9 @@ use hopline_relay::{Relay, RelayConfig};
 use crate::args;
 use crate::commands::up::env;
 use crate::signals::{How, Stop};
-use crate::{files, logging};
+use crate::{files, limits, logging};
 
-pub(crate) async fn run(args: args::Relay) -> anyhow::Result<ExitCode> {
+pub(crate) async fn run(args: args::Relay, mut stop: Stop) -> anyhow::Result<ExitCode> {
     let file = match &args.config {
         None => RelayFileConfig::default(),
         Some(path) => {
@@ -20,13 +20,14 @@ pub(crate) async fn run(args: args::Relay) -> anyhow::Result<ExitCode> {
             match parse_relay(&text, &env(&path.display().to_string())) {
                 Ok(checked) => checked.config,
                 Err(faults) => {
-                    files::say_error(&faults.to_string());
+                    logging::say(&faults.to_string());
                     return Ok(ExitCode::FAILURE);
                 }
             }
         }
     };
     logging::start(&file.log);
+    limits::log_open_files();
     let mut config = RelayConfig::new(files::relay_state(args.state.or(file.state))?);
     if let Some(listen) = args.listen.or(file.listen) {
         config.listen = listen.to_string();
@@ -49,15 +50,17 @@ pub(crate) async fn run(args: args::Relay) -> anyhow::Result<ExitCode> {
     config.answer_timeout = file.answer_timeout;
     config.hold = file.hold.unwrap_or(config.hold);
     let drain = args.drain.or(file.drain).unwrap_or(hopline_config::DEFAULT_DRAIN);
-    let mut stop = Stop::listen()?;
-    let relay = Relay::start(config).await.context("can't start")?;
+    let relay = tokio::select! {
+        relay = Relay::start(config) => relay.context("can't start")?,
+        _ = stop.wait() => return Ok(ExitCode::SUCCESS),
+    };
     if let Some(address) = relay.admin_addr() {
         tracing::info!(%address, "status address open");
     }
     if stop.wait().await == How::Drain {
         tokio::select! {
             () = relay.drain(drain) => {}
-            _ = stop.wait() => tracing::info!("a second signal: no more waiting"),
+            () = stop.again() => tracing::info!("a second signal: no more waiting"),
         }
     }
     tracing::info!("stopping");

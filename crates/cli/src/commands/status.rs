@@ -15,27 +15,30 @@ use crate::signals::Stop;
 const WIDTH: usize = 100;
 
 pub(crate) async fn run(args: Status) -> anyhow::Result<ExitCode> {
-    if !args.watch {
-        let (shown, healthy) = show(&args).await?;
-        files::say(&shown)?;
-        return Ok(if healthy { ExitCode::SUCCESS } else { ExitCode::FAILURE });
-    }
-    let mut stop = Stop::listen()?;
+    let (shown, healthy) = show(&args).await?;
+    files::say(&shown)?;
+    Ok(if healthy { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// `hopline status --watch`, until a signal ends it.
+pub(crate) async fn watch(args: Status, mut stop: Stop) -> anyhow::Result<ExitCode> {
     let terminal = std::io::stdout().is_terminal();
-    let mut code;
+    let mut code = ExitCode::FAILURE;
     loop {
-        let shown = match show(&args).await {
-            Ok((shown, healthy)) => {
-                code = if healthy { ExitCode::SUCCESS } else { ExitCode::FAILURE };
-                shown
-            }
-            // It may be back in a second.
-            Err(error) => {
-                code = ExitCode::FAILURE;
-                format!("{error:#}\n")
-            }
+        let turn = async {
+            let (shown, healthy) = show(&args).await.unwrap_or_else(|error| {
+                // It may be back in a second.
+                (format!("{}\n", files::causes(&error)), false)
+            });
+            let screen = if terminal { screen(&shown, rows()) } else { shown };
+            // A reader that stops must not hold up a signal.
+            tokio::task::spawn_blocking(move || files::say(&screen)).await??;
+            anyhow::Ok(healthy)
         };
-        files::say(&if terminal { screen(&shown, rows()) } else { shown })?;
+        tokio::select! {
+            healthy = turn => code = if healthy? { ExitCode::SUCCESS } else { ExitCode::FAILURE },
+            _ = stop.wait() => return Ok(code),
+        }
         tokio::select! {
             () = tokio::time::sleep(Duration::from_secs(1)) => {}
             _ = stop.wait() => return Ok(code),

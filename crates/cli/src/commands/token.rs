@@ -5,9 +5,10 @@ use std::process::ExitCode;
 use std::time::SystemTime;
 
 use hopline_identity::{TokenSpec, create_token, list_tokens, revoke_token};
+use zeroize::Zeroizing;
 
 use crate::args::{RelayState, TokenCreate, TokenRevoke};
-use crate::files;
+use crate::{files, streams};
 
 pub(crate) fn create(args: &TokenCreate) -> anyhow::Result<ExitCode> {
     anyhow::ensure!(
@@ -21,8 +22,23 @@ pub(crate) fn create(args: &TokenCreate) -> anyhow::Result<ExitCode> {
         ttl: args.ttl,
         uses: args.uses,
     };
-    let token = create_token(&files::relay_state(args.state.state.clone())?, &spec, SystemTime::now())?;
-    files::say(&format!("{}\n", token.reveal().as_str()))?;
+    anyhow::ensure!(
+        !streams::was_stdout_closed(),
+        "stdout is closed, so no token was made: it would be lost"
+    );
+    let state = files::relay_state(args.state.state.clone())?;
+    let token = create_token(&state, &spec, SystemTime::now())?;
+    let line = Zeroizing::new(format!("{}\n", token.reveal().as_str()));
+    if let Err(error) = streams::write_stdout(line.as_bytes()) {
+        // Whoever was to have it has a part of it at most.
+        let id = token.id();
+        return Err(match revoke_token(&state, id) {
+            Ok(()) => anyhow::anyhow!("the token could not be written to stdout ({error}); it was revoked"),
+            Err(revoking) => anyhow::anyhow!(
+                "the token could not be written to stdout ({error}), nor revoked ({revoking}): run hopline token revoke {id}"
+            ),
+        });
+    }
     Ok(ExitCode::SUCCESS)
 }
 

@@ -9,8 +9,9 @@ use hopline_edge::Edge;
 use hopline_identity::Machine;
 
 use crate::args::Up;
+use crate::logging::Logging;
 use crate::signals::{How, Next, Stop};
-use crate::{files, logging};
+use crate::{files, limits, logging};
 
 /// Reads an edge's file.
 pub(crate) fn parse(path: &Path) -> anyhow::Result<Result<Checked<EdgeConfig>, Faults>> {
@@ -27,20 +28,20 @@ pub(crate) fn env(file: &str) -> Env {
     }
 }
 
-pub(crate) async fn run(args: Up) -> anyhow::Result<ExitCode> {
+pub(crate) async fn run(args: Up, mut stop: Stop) -> anyhow::Result<ExitCode> {
     let checked = match parse(&args.config)? {
         Ok(checked) => checked,
         Err(faults) => {
-            files::say_error(&faults.to_string());
+            logging::say(&faults.to_string());
             return Ok(ExitCode::FAILURE);
         }
     };
-    logging::start(&checked.config.log);
+    let mut logging = logging::start(&checked.config.log);
+    limits::log_open_files();
     for notice in &checked.notices {
         tracing::info!("{notice}");
     }
     let machine = Machine::load(&files::machine_state(args.state)?)?;
-    let mut stop = Stop::listen_with_reload()?;
     tracing::info!(
         machine = machine.name(),
         services = checked.config.services.len(),
@@ -48,21 +49,24 @@ pub(crate) async fn run(args: Up) -> anyhow::Result<ExitCode> {
         version = env!("CARGO_PKG_VERSION"),
         "edge starts"
     );
-    let mut edge = Edge::start(checked.config, machine).await.context("can't start")?;
+    let mut edge = tokio::select! {
+        edge = Edge::start(checked.config, machine) => edge.context("can't start")?,
+        _ = stop.wait() => return Ok(ExitCode::SUCCESS),
+    };
     if let Some(address) = edge.status_addr() {
         tracing::info!(%address, "status address open");
     }
     let how = loop {
         match stop.next().await {
             Next::Stop(how) => break how,
-            Next::Reload => reload(&mut edge, &args.config).await,
+            Next::Reload => reload(&mut edge, &mut logging, &args.config).await,
         }
     };
     let drain = edge.drain_time();
     if how == How::Drain {
         tokio::select! {
             () = edge.drain(drain) => {}
-            _ = stop.wait() => tracing::info!("a second signal: no more waiting"),
+            () = stop.again() => tracing::info!("a second signal: no more waiting"),
         }
     }
     tracing::info!("stopping");
@@ -71,14 +75,18 @@ pub(crate) async fn run(args: Up) -> anyhow::Result<ExitCode> {
 }
 
 /// Takes over a changed file; one with faults changes nothing.
-async fn reload(edge: &mut Edge, path: &Path) {
+async fn reload(edge: &mut Edge, logging: &mut Logging, path: &Path) {
     let checked = match parse(path) {
         Ok(Ok(checked)) => checked,
         Ok(Err(faults)) => return tracing::error!("nothing was reloaded: {faults}"),
-        Err(error) => return tracing::error!("nothing was reloaded: {error:#}"),
+        Err(error) => return tracing::error!("nothing was reloaded: {}", files::causes(&error)),
     };
+    let log = checked.config.log;
     match edge.reload(checked.config).await {
-        Ok(done) => {
+        Ok(mut done) => {
+            if logging.reload(&log) {
+                done.not_applied.retain(|key| *key != "log");
+            }
             tracing::info!(
                 added = ?done.added, changed = ?done.changed, removed = ?done.removed, services = ?done.services,
                 "config file reloaded"

@@ -159,6 +159,9 @@ fn dial_listens() {
     let mut app = Conn::Tcp(TcpStream::connect(address).unwrap()).patient();
     app.write_all(b"by dial").unwrap();
     assert_eq!(slot.accept().chunk(7), b"by dial");
+    assert_eq!(app.read_to_eof(), b"");
+    // SIGTERM would wait for what is open.
+    drop(app);
     dial.signal(Signal::TERM);
     assert_eq!(dial.wait_exit(Duration::from_secs(2)).code(), Some(0));
 }

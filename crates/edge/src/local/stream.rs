@@ -20,6 +20,7 @@ use tokio::net::{TcpStream, UnixStream};
 pub struct LocalStream {
     io: Io,
     write_ended: AtomicBool,
+    patient: bool,
 }
 
 #[derive(Debug)]
@@ -40,13 +41,13 @@ macro_rules! either {
 
 impl From<TcpStream> for LocalStream {
     fn from(stream: TcpStream) -> Self {
-        Self { io: Io::Tcp(stream), write_ended: AtomicBool::new(false) }
+        Self { io: Io::Tcp(stream), write_ended: AtomicBool::new(false), patient: false }
     }
 }
 
 impl From<UnixStream> for LocalStream {
     fn from(stream: UnixStream) -> Self {
-        Self { io: Io::Unix(stream), write_ended: AtomicBool::new(false) }
+        Self { io: Io::Unix(stream), write_ended: AtomicBool::new(false), patient: false }
     }
 }
 
@@ -55,6 +56,18 @@ impl LocalStream {
     #[must_use]
     pub fn is_unix(&self) -> bool {
         matches!(self.io, Io::Unix(_))
+    }
+
+    /// What is left for it when its session breaks is written however long that takes, or until its other end is
+    /// closed. For one whose other end is in this process: an application that stops reading would hold it up for ever.
+    #[must_use]
+    pub fn patient(self) -> Self {
+        Self { patient: true, ..self }
+    }
+
+    /// See [`LocalStream::patient`].
+    pub(crate) fn is_patient(&self) -> bool {
+        self.patient
     }
 
     /// Turns Nagle's algorithm off or on. Does nothing on a unix socket, which has none.

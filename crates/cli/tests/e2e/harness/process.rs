@@ -2,9 +2,10 @@
 
 use std::ffi::OsStr;
 use std::fs::File;
+use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
@@ -36,6 +37,33 @@ pub(crate) struct Process {
     pid: u32,
     child: Mutex<Child>,
     log: PathBuf,
+    /// Where its stderr is a pipe: whether that is read.
+    tap: Option<Arc<Tap>>,
+}
+
+/// Reads a process's stderr into its log, or leaves it alone.
+#[derive(Debug, Default)]
+struct Tap {
+    is_shut: Mutex<bool>,
+    opened: Condvar,
+}
+
+impl Tap {
+    fn set(&self, is_shut: bool) {
+        *self.is_shut.lock().unwrap() = is_shut;
+        self.opened.notify_all();
+    }
+
+    fn copy(&self, mut from: impl Read, mut to: impl Write) {
+        let mut buffer = [0; 4 << 10];
+        loop {
+            drop(self.opened.wait_while(self.is_shut.lock().unwrap(), |is_shut| *is_shut).unwrap());
+            match from.read(&mut buffer) {
+                Ok(n @ 1..) => to.write_all(&buffer[..n]).unwrap(),
+                _ => return,
+            }
+        }
+    }
 }
 
 impl Process {
@@ -43,7 +71,28 @@ impl Process {
     pub(crate) fn spawn(name: &str, folder: &Path, mut command: Command) -> Self {
         let log = (0..).map(|n| folder.join(format!("{name}.{n}.log"))).find(|path| !path.exists()).unwrap();
         let child = command.stderr(File::create(&log).unwrap()).spawn().unwrap();
-        Self { name: name.to_owned(), pid: child.id(), child: Mutex::new(child), log }
+        Self { name: name.to_owned(), pid: child.id(), child: Mutex::new(child), log, tap: None }
+    }
+
+    /// The same with a pipe for its stderr, which is read until [`Process::stop_reading`].
+    pub(crate) fn spawn_piped(name: &str, folder: &Path, mut command: Command) -> Self {
+        let (from, to) = std::io::pipe().unwrap();
+        command.stderr(to);
+        let log = folder.join(format!("{name}.piped.log"));
+        let (tap, file) = (Arc::<Tap>::default(), File::create(&log).unwrap());
+        let child = command.spawn().unwrap();
+        let of_thread = Arc::clone(&tap);
+        std::thread::spawn(move || of_thread.copy(from, file));
+        Self { name: name.to_owned(), pid: child.id(), child: Mutex::new(child), log, tap: Some(tap) }
+    }
+
+    /// Leaves what it writes to its stderr where it is.
+    pub(crate) fn stop_reading(&self) {
+        self.tap.as_ref().unwrap().set(true);
+    }
+
+    pub(crate) fn read_on(&self) {
+        self.tap.as_ref().unwrap().set(false);
     }
 
     pub(crate) fn pid(&self) -> u32 {

@@ -4,8 +4,10 @@ use std::fmt::Write as _;
 use std::io::Write as _;
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::ops::Deref;
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
@@ -19,7 +21,7 @@ use tempfile::TempDir;
 use super::{Conn, PATIENCE, Process, hopline, run, schema, until};
 
 /// Services of the shared path: each test takes those that it needs and nobody takes them again.
-const SHARED_SLOTS: usize = 48;
+const SHARED_SLOTS: usize = 64;
 /// After the last close, for everything of it to be gone (I4).
 const SETTLE: Duration = Duration::from_secs(5);
 
@@ -61,6 +63,8 @@ pub(crate) struct WorldOptions {
     pub(crate) relay_file: &'static str,
     /// The address on which the relay listens: of its own for a relay that has to come back to its port.
     pub(crate) relay_host: &'static str,
+    /// Whether the stderr of each process is a pipe.
+    pub(crate) piped: bool,
 }
 
 impl Default for WorldOptions {
@@ -78,6 +82,7 @@ impl Default for WorldOptions {
             agent_keys: "",
             relay_file: "",
             relay_host: "127.0.0.1",
+            piped: false,
         }
     }
 }
@@ -299,7 +304,7 @@ impl Relay {
         command.arg("-c").arg(folder.join("relay-file.yaml"));
         command.args(["--drain", options.drain, "--state"]);
         command.arg(&state).env("RUST_LOG", options.log);
-        let process = Process::spawn("relay", folder, command);
+        let process = spawn("relay", folder, options, command);
         let address = process.logged("relay listens listen=").parse().unwrap();
         Self { process, address, state, admin }
     }
@@ -318,7 +323,7 @@ impl Edge {
         command.arg("up").arg("-c").arg(folder.join(name).with_extension("yaml"));
         command.arg("--state").arg(&state).env("RUST_LOG", options.log);
         let admin = format!("unix:{}", admin_socket(folder, name).display());
-        Self { process: Process::spawn(name, folder, command), state, admin }
+        Self { process: spawn(name, folder, options, command), state, admin }
     }
 
     pub(crate) fn status(&self) -> EdgeStatus {
@@ -336,6 +341,20 @@ impl Edge {
             try_status(&self.admin).filter(is_ready).map(drop)
         });
     }
+}
+
+fn spawn(name: &str, folder: &Path, options: &WorldOptions, command: Command) -> Process {
+    if options.piped {
+        Process::spawn_piped(name, folder, command)
+    } else {
+        Process::spawn(name, folder, command)
+    }
+}
+
+/// A field of a process's `/status`, as it was sent.
+pub(crate) fn status_field(address: &str, field: &str) -> serde_json::Value {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(hopline_admin::client::fetch(address)).unwrap()[field].take()
 }
 
 fn is_ready(status: &Status) -> bool {
@@ -369,7 +388,7 @@ fn join(folder: &Path, relay: &Relay, machine: &str, grants: &[&str]) -> PathBuf
     let token = run(["token", "create", "--state", state, "--relay", &address].iter().chain(grants));
     assert!(token.status.success(), "{token:?}");
     let file = folder.join(machine).with_extension("token");
-    std::fs::write(&file, &token.stdout).unwrap();
+    write_secret(&file, &token.stdout);
     let state = folder.join(machine);
     let joined = run([
         "join".as_ref(),
@@ -381,6 +400,13 @@ fn join(folder: &Path, relay: &Relay, machine: &str, grants: &[&str]) -> PathBuf
     ]);
     assert!(joined.status.success(), "{joined:?}");
     state
+}
+
+/// A file that only its owner can read.
+pub(crate) fn write_secret(path: &Path, bytes: &[u8]) {
+    let _ = std::fs::remove_file(path);
+    let mut file = std::fs::File::options().write(true).create_new(true).mode(0o600).open(path).unwrap();
+    file.write_all(bytes).unwrap();
 }
 
 /// A server's socket on a free port, whose accepts give up.
