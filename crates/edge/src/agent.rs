@@ -146,7 +146,10 @@ impl Agent {
             },
         };
         match self.recall.begin(key, now) {
-            Some(place) => Serving::new(&service, session, place, &self.memory).run(id, peer).await,
+            Some(place) => {
+                let serving = Serving::new(&service, session, place, &self.memory, header.time_left);
+                serving.run(id, peer).await;
+            }
             None => session.abort(Code::PROTOCOL, "a session of this id was opened before"),
         }
     }

@@ -185,6 +185,7 @@ impl<'a> Opening<'a> {
             }
             let mut header = RoutingHeader::session(self.service.clone(), self.id);
             header.agent = self.agent.as_ref().map(Load::agent);
+            header.time_left = Some(self.deadline.saturating_duration_since(Instant::now()));
             header.again = (self.attempt == Attempt::Again).then(|| self.flow.received());
             let session = match mux.open(header.encode()) {
                 Ok(session) => session,

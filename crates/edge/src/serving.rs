@@ -12,7 +12,7 @@ use tokio::time::{Instant, sleep_until, timeout};
 
 use crate::agent::Service;
 use crate::fault::log_end;
-use crate::forward::dial::{DialError, DialOptions, GRPC_USER_TIMEOUT, dial};
+use crate::forward::dial::{DIAL_TIMEOUT, DialError, DialOptions, GRPC_USER_TIMEOUT, dial};
 use crate::kept::{Memory, YOUNG};
 use crate::local::LocalStream;
 use crate::pump::{Broken, Connection, Flow};
@@ -23,6 +23,12 @@ const LONGER: Duration = Duration::from_millis(500);
 /// For how long a session is expected again, counted from the last byte that its lost link had heard: as long as an open
 /// may take by default. A path that is found dead by its silence has used that up (P4).
 const EXPECTED: Duration = Duration::from_secs(10);
+/// What is left of an open's time when its dial gives up, for the reason's way to the sidecar: a twentieth, within these
+/// bounds.
+const LEAST_MARGIN: Duration = Duration::from_millis(20);
+const MOST_MARGIN: Duration = Duration::from_secs(1);
+/// How long a dial may take whatever the open says.
+const LONGEST_DIAL: Duration = Duration::from_secs(600);
 
 /// A session that is served.
 #[derive(Debug)]
@@ -31,6 +37,8 @@ pub(crate) struct Serving<'a> {
     session: Session,
     place: Place,
     flow: Flow,
+    /// How long the dial may take.
+    dial_timeout: Duration,
 }
 
 /// What happened first.
@@ -41,8 +49,16 @@ enum Turn {
 }
 
 impl<'a> Serving<'a> {
-    pub(crate) fn new(service: &'a Service, session: Session, place: Place, memory: &Memory) -> Self {
-        Self { service, session, place, flow: Flow::new(memory, &service.figures.bytes, None) }
+    /// `time_left` is for how long the sidecar waits for the answer, if it has said so.
+    pub(crate) fn new(
+        service: &'a Service,
+        session: Session,
+        place: Place,
+        memory: &Memory,
+        time_left: Option<Duration>,
+    ) -> Self {
+        let flow = Flow::new(memory, &service.figures.bytes, None);
+        Self { service, session, place, flow, dial_timeout: dial_timeout(time_left) }
     }
 
     /// Serves it to its end; `id` and `peer`, the machine that dialled, are for the line that its end may have.
@@ -113,7 +129,7 @@ impl<'a> Serving<'a> {
     async fn dial(&mut self) -> Option<Result<tokio::net::TcpStream, DialError>> {
         let config = &self.service.config;
         let user_timeout = (config.protocol == Protocol::Grpc).then_some(GRPC_USER_TIMEOUT);
-        let options = DialOptions { user_timeout, ..DialOptions::default() };
+        let options = DialOptions { timeout: self.dial_timeout, user_timeout, ..DialOptions::default() };
         let dialled = dial(&config.target.host, config.target.port, &options);
         tokio::pin!(dialled);
         loop {
@@ -183,7 +199,36 @@ impl<'a> Serving<'a> {
     }
 }
 
+/// How long the dial of an open may take whose sidecar waits so long for the answer: a little less, so that the
+/// sidecar reads why it failed.
+fn dial_timeout(time_left: Option<Duration>) -> Duration {
+    let Some(time_left) = time_left else { return DIAL_TIMEOUT };
+    let margin = (time_left / 20).clamp(LEAST_MARGIN, MOST_MARGIN);
+    time_left.saturating_sub(margin).min(LONGEST_DIAL)
+}
+
 /// A session that can't go on: what it needs is not kept any more. Whoever asked knows why its path was lost.
 pub(crate) fn refuse(session: &Session) {
     session.abort(Code::REFUSED, "the session can't be taken up again");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_dial_ends_a_little_before_the_open_that_it_is_for() {
+        let ms = Duration::from_millis;
+        for (time_left, dial) in [
+            (None, DIAL_TIMEOUT),
+            (Some(ms(0)), ms(0)),
+            (Some(ms(100)), ms(80)),
+            (Some(ms(2_000)), ms(1_900)),
+            (Some(ms(10_000)), ms(9_500)),
+            (Some(ms(40_000)), ms(39_000)),
+            (Some(Duration::MAX), LONGEST_DIAL),
+        ] {
+            assert_eq!(dial_timeout(time_left), dial, "{time_left:?}");
+        }
+    }
 }

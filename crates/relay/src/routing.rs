@@ -124,7 +124,10 @@ fn decide(hub: &Hub, asked: &Asked, session: Session, mut held: Option<HoldId>) 
                 None => state.router.route(from, header, now),
             };
             match route {
-                Route::Forward { to, header } => {
+                Route::Forward { to, mut header } => {
+                    // What was spent here, held.
+                    header.time_left =
+                        header.time_left.map(|left| left.saturating_sub(asked.began.elapsed()));
                     state.router.session_started(to);
                     Ok((to, header, state.links.get(&to).map(|link| link.mux.clone())))
                 }

@@ -13,10 +13,13 @@
 //!     6  source machine    name of the machine that the open comes from
 //!     7  again             varint: the session was opened before under this id, and its dialler has received so many
 //!                          bytes of it; absent: it is opened for the first time
+//!     8  time left         varint: for how many milliseconds more its dialler waits for the answer; absent: not said
 //! ```
 //!
 //! Types are in any order; each known one stands at most once. An encoder writes the known fields by type, then
 //! the unknown ones in the order in which they came. A session needs fields 1 and 2; a control open has neither.
+
+use std::time::Duration;
 
 use bytes::Bytes;
 
@@ -41,6 +44,7 @@ const RELAY_HOPS: u64 = 4;
 const KIND: u64 = 5;
 const SOURCE: u64 = 6;
 const AGAIN: u64 = 7;
+const TIME_LEFT: u64 = 8;
 
 const KIND_SESSION: u64 = 0;
 const KIND_CONTROL: u64 = 1;
@@ -76,6 +80,9 @@ pub struct RoutingHeader {
     /// The session is taken up again after its path was lost: so many bytes of it the dialler has received. All that it
     /// has sent comes once more, from the first byte, and the agent skips what it had before.
     pub again: Option<u64>,
+    /// For how long the dialler waits for the answer, counted from when this header was sent. Whoever holds the open
+    /// sends on what is then left; the agent ends its dial before that, so that the reason arrives in time.
+    pub time_left: Option<Duration>,
     unknown: Vec<UnknownField>,
 }
 
@@ -173,7 +180,7 @@ impl RoutingHeader {
     }
 
     const fn with_target(target: Target) -> Self {
-        Self { target, agent: None, relay_hops: 0, source: None, again: None, unknown: Vec::new() }
+        Self { target, agent: None, relay_hops: 0, source: None, again: None, time_left: None, unknown: Vec::new() }
     }
 
     /// The service that a session is for.
@@ -254,6 +261,9 @@ impl RoutingHeader {
         if let Some(received) = self.again {
             write_number(&mut out, AGAIN, received);
         }
+        if let Some(time_left) = self.time_left {
+            write_number(&mut out, TIME_LEFT, u64::try_from(time_left.as_millis()).unwrap_or(u64::MAX));
+        }
         for field in &self.unknown {
             write_field(&mut out, field.field_type, &field.value);
         }
@@ -284,6 +294,7 @@ struct Fields {
     kind: Option<u64>,
     source: Option<Name>,
     again: Option<u64>,
+    time_left: Option<u64>,
     unknown: Vec<UnknownField>,
     unknown_len: usize,
 }
@@ -298,6 +309,7 @@ impl Fields {
             KIND => put(&mut self.kind, field_type, number(field_type, value)?),
             SOURCE => put(&mut self.source, field_type, name(field_type, value)?),
             AGAIN => put(&mut self.again, field_type, number(field_type, value)?),
+            TIME_LEFT => put(&mut self.time_left, field_type, number(field_type, value)?),
             _ => self.take_unknown(field_type, value),
         }
     }
@@ -334,6 +346,7 @@ impl Fields {
             relay_hops: self.relay_hops.unwrap_or(0),
             source: self.source,
             again: self.again,
+            time_left: self.time_left.map(Duration::from_millis),
             unknown: self.unknown,
         })
     }

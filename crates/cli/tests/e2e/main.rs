@@ -27,6 +27,7 @@ mod secrets;
 mod series;
 mod signals;
 mod silent;
+mod slow_accept;
 mod status_host;
 mod terminal;
 mod waiting;

@@ -41,11 +41,12 @@ fn vectors() {
         relay_hops: 300,
         source: Some(Name::new("web-1").unwrap()),
         again: Some(0),
+        time_left: Some(Duration::from_secs(10)),
         ..session
     };
     expected.extend_from_slice(b"\x03\x10");
     expected.extend_from_slice(&[9; 16]);
-    expected.extend_from_slice(b"\x04\x02\xac\x02\x06\x05web-1\x07\x01\x00");
+    expected.extend_from_slice(b"\x04\x02\xac\x02\x06\x05web-1\x07\x01\x00\x08\x02\x90\x4e");
     assert_eq!(full.encode(), expected);
     assert_eq!(RoutingHeader::decode(&expected), Ok(full));
 }
@@ -134,6 +135,7 @@ fn the_largest_header_fits() {
         relay_hops: u64::MAX,
         source: Some(long),
         again: Some(u64::MAX),
+        time_left: Some(Duration::from_millis(u64::MAX)),
         unknown: vec![UnknownField { field_type: 50, value: vec![0; MAX_UNKNOWN_LEN - 3].into() }],
     };
     let bytes = header.encode();
@@ -150,7 +152,7 @@ fn any_header() -> impl Strategy<Value = RoutingHeader> {
         1 => Just(Target::Control),
     ];
     let unknown =
-        (prop_oneof![Just(0), 8u64..300, any::<u64>().prop_map(|n| n | 8)], vec(any::<u8>(), 0..40))
+        (prop_oneof![Just(0), 9u64..300, any::<u64>().prop_map(|n| n | 16)], vec(any::<u8>(), 0..40))
             .prop_map(|(field_type, value)| UnknownField { field_type, value: value.into() });
     (
         target,
@@ -158,14 +160,16 @@ fn any_header() -> impl Strategy<Value = RoutingHeader> {
         prop_oneof![Just(0), any::<u64>()],
         proptest::option::of(name()),
         proptest::option::of(any::<u64>()),
+        proptest::option::of(any::<u64>().prop_map(Duration::from_millis)),
         vec(unknown, 0..MAX_UNKNOWN_FIELDS),
     )
-        .prop_map(|(target, agent, relay_hops, source, again, unknown)| RoutingHeader {
+        .prop_map(|(target, agent, relay_hops, source, again, time_left, unknown)| RoutingHeader {
             target,
             agent,
             relay_hops,
             source,
             again,
+            time_left,
             unknown,
         })
 }
