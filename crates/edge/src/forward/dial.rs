@@ -248,6 +248,8 @@ async fn connect(address: SocketAddr, options: &DialOptions) -> io::Result<TcpSt
 
 async fn connect_by(socket: TcpSocket, address: SocketAddr, options: &DialOptions) -> io::Result<TcpStream> {
     socket.set_nodelay(true)?;
+    // Urgent data, which nothing here knows, then stays where it stands among the rest: else it would be lost.
+    SockRef::from(&socket).set_out_of_band_inline(true)?;
     let stream = socket.connect(address).await?;
     if met_itself(&stream)? {
         // By a reset: an ordinary close would leave the port in TIME_WAIT, and the server could not have it for a minute.
@@ -256,18 +258,22 @@ async fn connect_by(socket: TcpSocket, address: SocketAddr, options: &DialOption
     }
     let options_of = SockRef::from(&stream);
     if options.keepalive {
-        options_of.set_tcp_keepalive(
-            &TcpKeepalive::new()
-                .with_time(KEEPALIVE_IDLE)
-                .with_interval(KEEPALIVE_INTERVAL)
-                .with_retries(KEEPALIVE_PROBES),
-        )?;
+        options_of.set_tcp_keepalive(&keepalive())?;
         // Only now: before it would bound the connecting too.
     }
     if options.user_timeout.is_some() {
         options_of.set_tcp_user_timeout(options.user_timeout)?;
     }
     Ok(stream)
+}
+
+/// How the kernel watches the host at the other end of a connection that no link watches: a server's, or that of an
+/// application that comes from another host.
+pub(crate) fn keepalive() -> TcpKeepalive {
+    TcpKeepalive::new()
+        .with_time(KEEPALIVE_IDLE)
+        .with_interval(KEEPALIVE_INTERVAL)
+        .with_retries(KEEPALIVE_PROBES)
 }
 
 /// On loopback a port of the ephemeral range on which nothing listens can be given to the dialling socket itself. TCP

@@ -11,9 +11,11 @@ use std::time::{Duration, Instant};
 
 use hopline_admin::unix_socket::{self, SocketFile, UnixBindError, UnixOptions};
 use rustix::io::Errno;
+use socket2::SockRef;
 use tokio::net::{TcpListener, TcpSocket, UnixListener};
 
 use super::LocalStream;
+use crate::forward::dial::keepalive;
 
 /// The pause after an accept that failed for want of file descriptors or memory (F28).
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
@@ -185,7 +187,7 @@ impl LocalListener {
         })
     }
 
-    /// The next application's connection, with Nagle's algorithm off.
+    /// The next application's connection, with Nagle's algorithm off, and TCP keepalive as a server's connection has it.
     ///
     /// Never fails: a connection that was gone before its accept is passed over; when the system has no file
     /// descriptors or memory left it tries again every 100 ms, logs a line at most every 5 s, and
@@ -350,6 +352,11 @@ fn listen(address: SocketAddr) -> Result<TcpListener, BindFault> {
         let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
         // A restart must not wait for the last run's connections to time out.
         socket.set_reuseaddr(true)?;
+        // What is accepted inherits these, so they hold from its first byte on: urgent data stays where it stands among
+        // the rest, and an application whose host has vanished is noticed as a server is.
+        let options = SockRef::from(&socket);
+        options.set_out_of_band_inline(true)?;
+        options.set_tcp_keepalive(&keepalive())?;
         socket.bind(address)?;
         socket.listen(BACKLOG)
     };

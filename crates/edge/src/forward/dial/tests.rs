@@ -91,6 +91,7 @@ async fn the_forward_socket_has_its_options() {
         let stream = dial("127.0.0.1", port, &options).await.unwrap();
         let socket = SockRef::from(&stream);
         assert!(socket.tcp_nodelay().unwrap());
+        assert!(socket.out_of_band_inline().unwrap());
         assert!(socket.keepalive().unwrap());
         assert_eq!(socket.tcp_keepalive_time().unwrap(), Duration::from_secs(10));
         assert_eq!(socket.tcp_keepalive_interval().unwrap(), Duration::from_secs(5));

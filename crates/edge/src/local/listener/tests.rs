@@ -78,6 +78,25 @@ async fn f142_localhost_is_both_families_on_one_port() {
     assert!(!SockRef::from(&app).tcp_nodelay().unwrap(), "which is not the default");
 }
 
+/// An application whose host has vanished is found as a server's is, and urgent data stays among the rest.
+#[tokio::test]
+async fn an_accepted_tcp_connection_has_its_options() {
+    for host in ["127.0.0.1", "localhost"] {
+        let mut listener = LocalListener::bind("ledger", &tcp(host, 0)).await.unwrap();
+        for address in listener.tcp_addresses() {
+            let _app = TcpStream::connect(address).await.unwrap();
+            let stream = listener.accept().await;
+            let socket = SockRef::from(&stream);
+            assert!(socket.tcp_nodelay().unwrap());
+            assert!(socket.out_of_band_inline().unwrap());
+            assert!(socket.keepalive().unwrap());
+            assert_eq!(socket.tcp_keepalive_time().unwrap(), Duration::from_secs(10));
+            assert_eq!(socket.tcp_keepalive_interval().unwrap(), Duration::from_secs(5));
+            assert_eq!(socket.tcp_keepalive_retries().unwrap(), 3);
+        }
+    }
+}
+
 #[tokio::test]
 async fn addresses_in_figures_are_listened_on_alone() {
     for host in ["127.0.0.1", "::1"] {
