@@ -85,6 +85,7 @@ fn resolve(root: Field<'_>, env: &Env, report: &mut Report) -> Option<EdgeConfig
         let path = format!("connect.{}.listen", mapping.service);
         sockets.claim(&mapping.listen, *at, &path, report);
     }
+    find_loops(&services, &connect, report);
     let given =
         |key| section.has_or_meant(key) && !section.field(key).is_some_and(|field| field.is_empty_map());
     if !given("services") && !given("connect") {
@@ -131,6 +132,40 @@ fn named_entries<T>(
         }
     }
     parsed
+}
+
+/// Forwards that lead back to the mapping whose service they are, as far as this file shows it.
+fn find_loops(services: &[ServiceConfig], connect: &[(MappingConfig, Position)], report: &mut Report) {
+    for (mapping, at) in connect {
+        let mut name = &mapping.service;
+        // A ring that this mapping is not part of ends too.
+        for _ in connect {
+            let Some(service) = services.iter().find(|service| service.name == *name) else { break };
+            let target = &service.target;
+            let next = connect.iter().find(|(mapping, _)| listens_at(&mapping.listen, target));
+            let Some((next, _)) = next else { break };
+            name = &next.service;
+            if *name == mapping.service {
+                let path = format!("connect.{name}.listen");
+                let message = format_args!(
+                    "a loop: the agent of this file dials {target} for {}, and that leads back to this mapping",
+                    service.name
+                );
+                report.notice(*at, &path, message);
+                break;
+            }
+        }
+    }
+}
+
+/// Whether who dials the target reaches a mapping that listens there.
+fn listens_at(listen: &Listen, target: &Endpoint) -> bool {
+    let Listen::Tcp { host, port } = listen else { return false };
+    let is_here = |host: &str| {
+        let ip = host.parse::<std::net::IpAddr>();
+        host.eq_ignore_ascii_case("localhost") || ip.is_ok_and(|ip| ip.is_loopback() || ip.is_unspecified())
+    };
+    *port == target.port && (*host == target.host || (is_here(host) && is_here(&target.host)))
 }
 
 /// Stands in for a name that was reported.

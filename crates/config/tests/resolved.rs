@@ -97,6 +97,35 @@ fn a_full_file_resolves() {
 }
 
 #[test]
+fn a_forward_that_leads_back_to_its_mapping_is_mentioned() {
+    let loops = |text: &str| {
+        let notices = edge(text).notices.into_iter().map(|notice| notice.to_string());
+        notices.filter(|notice| notice.contains("a loop")).collect::<Vec<_>>()
+    };
+    let direct = "services: { a: { tcp: { tcp: 7001 } } }\nconnect: { a: { listen: \"localhost:7001\" } }\n";
+    assert_eq!(
+        loops(direct),
+        [
+            "app.yaml:2:25: connect.a.listen: a loop: the agent of this file dials 127.0.0.1:7001 for a, and that \
+          leads back to this mapping"
+        ]
+    );
+    let ring = "services:\n  a: { tcp: { forward: \"[::1]:7002\" } }\n  b: { tcp: { tcp: 7001 } }\n\
+                connect:\n  a: { listen: \"0.0.0.0:7001\", expose: true }\n  b: { listen: \"localhost:7002\" }\n";
+    assert_eq!(loops(ring).len(), 2, "{:?}", loops(ring));
+    for harmless in [
+        // Another port, another service's mapping, an address elsewhere, a free port.
+        direct.replace("localhost:7001", "localhost:7002"),
+        direct.replace("connect: { a:", "connect: { b:"),
+        direct.replace("tcp: 7001", "forward: \"db.example:7001\""),
+        direct.replace("localhost:7001", "127.0.0.1:0"),
+        ring.replace("tcp: 7001", "tcp: 7003"),
+    ] {
+        assert_eq!(loops(&harmless), Vec::<String>::new(), "{harmless}");
+    }
+}
+
+#[test]
 fn notices_say_what_may_surprise() {
     let notices: Vec<_> = edge(FULL).notices.iter().map(ToString::to_string).collect();
     assert_eq!(

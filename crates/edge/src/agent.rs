@@ -11,10 +11,11 @@ use hopline_route_proto::{self as route_proto, RoutingHeader, ServiceAd, Service
 
 use tokio::sync::watch;
 
-use crate::fault::{Figures, log_end};
+use crate::fault::{Figures, Sessions, log_end};
 use crate::kept::Memory;
 use crate::recall::{Again, Found, Recall};
-use crate::serving::{Serving, refuse};
+use crate::serving::{Asked, Serving, refuse};
+use crate::trail::{Trails, loop_abort};
 
 /// One published service and its figures.
 #[derive(Debug)]
@@ -27,16 +28,21 @@ pub(crate) struct Service {
 pub(crate) struct Agent {
     recall: Recall,
     memory: Memory,
+    /// Sessions that are served, whatever became of their service.
+    served: Sessions,
+    trails: Trails,
     services: RwLock<BTreeMap<String, Arc<Service>>>,
     /// Counts the lists that there were.
     revision: watch::Sender<u64>,
 }
 
 impl Agent {
-    pub(crate) fn new(configs: &[ServiceConfig]) -> Self {
+    pub(crate) fn new(configs: &[ServiceConfig], trails: Trails) -> Self {
         let agent = Self {
             recall: Recall::default(),
             memory: Memory::default(),
+            served: Sessions::default(),
+            trails,
             services: RwLock::default(),
             revision: watch::Sender::new(0),
         };
@@ -73,6 +79,11 @@ impl Agent {
     /// What the young sessions of this agent keep.
     pub(crate) fn memory(&self) -> &Memory {
         &self.memory
+    }
+
+    /// Waits until no session is served, those of services that a reload has taken away included.
+    pub(crate) async fn none_served(&self) {
+        self.served.none_open().await;
     }
 
     /// Changes when there is a new list to announce.
@@ -135,6 +146,12 @@ impl Agent {
             service.figures.fault.note(&abort);
             return refuse_with(abort);
         }
+        if self.trails.is_loop(name, &header.trail) {
+            let abort = loop_abort(name, &service.config.target);
+            service.figures.opens.refuse(&abort.code.name());
+            service.figures.fault.note(&abort);
+            return refuse_with(abort);
+        }
         let key = (header.source.clone(), id);
         let now = Instant::now();
         let session = match header.again {
@@ -147,8 +164,9 @@ impl Agent {
         };
         match self.recall.begin(key, now) {
             Some(place) => {
-                let serving = Serving::new(&service, session, place, &self.memory, header.time_left);
-                serving.run(id, peer).await;
+                let _open = self.served.begin();
+                let asked = Asked { id, peer, time_left: header.time_left, trail: &header.trail };
+                Serving::new(&service, session, place, &self.memory).run(&asked, &self.trails).await;
             }
             None => session.abort(Code::PROTOCOL, "a session of this id was opened before"),
         }

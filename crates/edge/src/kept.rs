@@ -17,7 +17,8 @@ use bytes::{Buf as _, Bytes};
 pub(crate) const YOUNG: Duration = Duration::from_secs(1);
 /// Bytes that are kept of one direction of one session.
 pub(crate) const MOST: usize = 64 << 10;
-/// Bytes that are kept of all sessions of a process together; beyond them a session is not kept.
+/// Bytes that are kept of all sessions of a process together. Before its answer no more of a session is read than fits;
+/// after it, one that does not fit is not kept any more.
 pub(crate) const MEMORY: usize = 32 << 20;
 
 /// How a client of HTTP/2 begins (RFC 9113, 3.4).
@@ -28,9 +29,20 @@ const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 pub(crate) struct Memory(Arc<AtomicUsize>);
 
 impl Memory {
-    /// Bytes that are kept now.
+    /// Bytes that are kept now, or may be in a moment.
     pub(crate) fn used(&self) -> usize {
         self.0.load(Ordering::Relaxed)
+    }
+
+    /// Takes as much of what is left as is wanted.
+    fn take(&self, wanted: usize) -> usize {
+        let taken = |used: usize| MEMORY.saturating_sub(used).min(wanted);
+        let add = |used: usize| Some(used + taken(used));
+        self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, add).map_or(0, taken)
+    }
+
+    fn give_back(&self, bytes: usize) {
+        self.0.fetch_sub(bytes, Ordering::Relaxed);
     }
 }
 
@@ -39,12 +51,14 @@ impl Memory {
 pub(crate) struct Kept {
     pieces: Vec<Bytes>,
     len: usize,
+    /// Bytes of the memory that are held for what is read next.
+    reserved: usize,
     memory: Memory,
 }
 
 impl Kept {
     pub(crate) fn new(memory: &Memory) -> Self {
-        Self { pieces: Vec::new(), len: 0, memory: memory.clone() }
+        Self { pieces: Vec::new(), len: 0, reserved: 0, memory: memory.clone() }
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -86,17 +100,30 @@ impl Kept {
 
     /// Bytes that still fit, as far as this session goes and the others leave some.
     pub(crate) fn room(&self) -> usize {
-        let of_all = MEMORY.saturating_sub(self.memory.0.load(Ordering::Relaxed));
-        MOST.saturating_sub(self.len).min(of_all)
+        MOST.saturating_sub(self.len).min(self.reserved + MEMORY.saturating_sub(self.memory.used()))
     }
 
-    /// Keeps these too. False if that is too much: then what is kept is not all any more. The one piece that begins
-    /// below the bound may pass it.
+    /// Makes sure that so many of the next bytes can be kept, at most those that are wanted: the other sessions can't take
+    /// their room any more.
+    pub(crate) fn reserve(&mut self, wanted: usize) -> usize {
+        let wanted = wanted.min(MOST.saturating_sub(self.len));
+        self.reserved += self.memory.take(wanted.saturating_sub(self.reserved));
+        self.reserved.min(wanted)
+    }
+
+    /// Nothing was read into what was reserved.
+    pub(crate) fn release(&mut self) {
+        self.memory.give_back(std::mem::take(&mut self.reserved));
+    }
+
+    /// Keeps these too, and lets go of what else was reserved. False if that is too much: then what is kept is not all any
+    /// more.
     pub(crate) fn push(&mut self, bytes: &Bytes) -> bool {
-        if self.room() == 0 {
+        if self.reserve(bytes.len()) < bytes.len() {
             return false;
         }
-        self.memory.0.fetch_add(bytes.len(), Ordering::Relaxed);
+        self.reserved -= bytes.len();
+        self.release();
         self.len += bytes.len();
         self.pieces.push(bytes.clone());
         true
@@ -123,7 +150,7 @@ fn is_of_connection(kind: u8) -> bool {
 
 impl Drop for Kept {
     fn drop(&mut self) {
-        self.memory.0.fetch_sub(self.len, Ordering::Relaxed);
+        self.memory.give_back(self.len + self.reserved);
     }
 }
 
@@ -206,6 +233,30 @@ mod tests {
         many.pop();
         assert!(Kept::new(&memory).push(&piece));
         drop(many);
-        assert_eq!(memory.0.load(Ordering::Relaxed), 0);
+        assert_eq!(memory.used(), 0);
+    }
+
+    /// What was promised to one session is not given to another, and what is not used of it is.
+    #[test]
+    fn what_is_reserved_is_kept() {
+        let memory = Memory::default();
+        let mut rest: Vec<Kept> = (1..MEMORY / MOST).map(|_| Kept::new(&memory)).collect();
+        for kept in &mut rest {
+            assert!(kept.push(&Bytes::from(vec![0; MOST])));
+        }
+        let (mut first, mut second) = (Kept::new(&memory), Kept::new(&memory));
+        assert_eq!(first.reserve(MOST - 10), MOST - 10);
+        assert_eq!(second.reserve(MOST), 10);
+        assert_eq!((first.room(), second.room()), (MOST - 10, 10));
+        assert_eq!(first.reserve(MOST), MOST - 10, "no more is left");
+        assert!(!second.push(&Bytes::from_static(b"eleven byte")));
+        assert!(second.push(&Bytes::from_static(b"ten bytes.")));
+        assert!(first.push(&Bytes::from_static(b"few")));
+        assert_eq!(memory.used(), MEMORY - MOST + 13, "the rest was let go of");
+        first.reserve(5);
+        first.release();
+        assert_eq!(memory.used(), MEMORY - MOST + 13);
+        drop((first, second, rest));
+        assert_eq!(memory.used(), 0);
     }
 }

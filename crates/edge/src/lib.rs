@@ -10,7 +10,7 @@
 //! - [`local`]: the sidecar's sockets; [`forward`]: the agent's dial;
 //! - `uplink`: one link to one relay, dialled again for as long as the edge runs;
 //! - `sidecar`, `agent`: the two roles; `opening`, `serving`: one session at each; `pump`: the session beside its
-//!   connection, the same for both; `kept`, `recall`: how a young session outlives its path; `inspect`: what
+//!   connection, the same for both; `kept`, `recall`: how a young session outlives its path; `trail`: how a loop is found; `inspect`: what
 //!   applications say, read in passing.
 
 mod agent;
@@ -29,6 +29,7 @@ mod reload;
 mod serving;
 mod sidecar;
 mod status;
+mod trail;
 mod uplink;
 mod uplinks;
 
@@ -128,8 +129,8 @@ impl Edge {
         {
             return Err(StartError::Bind(change.errors));
         }
-        let agent = Arc::new(Agent::new(&config.services));
         let uplinks = Arc::new(Uplinks::new(relays, &config, machine));
+        let agent = Arc::new(Agent::new(&config.services, uplinks.trails.clone()));
         let (stop, stopped) = watch::channel(false);
         let mut tasks = JoinSet::new();
         for uplink in uplinks.all() {
@@ -189,12 +190,8 @@ impl Edge {
         tracing::info!(?deadline, "draining");
         self.uplinks.begin_drain(deadline);
         let quiet = async {
-            for mapping in self.sidecar.mappings() {
-                mapping.figures.sessions.none_open().await;
-            }
-            for service in self.agent.services() {
-                service.figures.sessions.none_open().await;
-            }
+            self.uplinks.carried.none_open().await;
+            self.agent.none_served().await;
         };
         // A moment more, so that the cut comes from the links, with its reason.
         if tokio::time::timeout(deadline + CUT, quiet).await.is_err() {

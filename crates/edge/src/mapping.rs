@@ -143,7 +143,7 @@ impl Mapping {
 
     /// One application's connection, from its accept to its end.
     pub(crate) async fn carry(&self, stream: LocalStream, uplinks: &Arc<Uplinks>) -> Result<(), Abort> {
-        let _open = self.figures.sessions.begin();
+        let _open = (self.figures.sessions.begin(), uplinks.carried.begin());
         let began = Instant::now();
         let deadline = began + self.config.open_timeout;
         let connection = Connection::new(stream);

@@ -10,13 +10,13 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use hopline_link::{Abort, Code, Mux, OpenError, Session};
-use hopline_route_proto::{Name, RoutingHeader, SessionId};
+use hopline_route_proto::{ConnectionId, Name, RoutingHeader, SessionId};
 
 use crate::fault::Figures;
 use crate::inspect::Inspected;
 use crate::kept::YOUNG;
 use crate::local::{LocalStream, gone};
-use crate::pump::{Broken, Flow};
+use crate::pump::{Beside, Broken, Flow, Keep};
 use crate::uplinks::{Load, Uplink, Uplinks};
 
 /// Between an open that was refused and the next, so that two processes on their way out are not asked in a loop.
@@ -69,6 +69,8 @@ pub(crate) struct Opening<'a> {
     relay: Option<Arc<Uplink>>,
     /// The application has said something and left: that is to arrive, and nothing of it will follow.
     left: bool,
+    /// The connection, and what it comes of.
+    trail: Vec<ConnectionId>,
 }
 
 impl<'a> Opening<'a> {
@@ -91,9 +93,10 @@ impl<'a> Opening<'a> {
             attempt: Attempt::First,
             began: Instant::now(),
             deadline,
-            flow: Flow::new(uplinks.memory(), &figures.bytes, inspected),
+            flow: Flow::new(uplinks.memory(), Beside::Application, &figures.bytes, inspected),
             relay: None,
             left: false,
+            trail: uplinks.trails.of(local),
         })
     }
 
@@ -137,13 +140,14 @@ impl<'a> Opening<'a> {
     async fn run(&mut self) -> Result<Session, Broken> {
         loop {
             let (local, left) = (self.local, self.left);
-            let session = tokio::select! {
+            let (session, mux) = tokio::select! {
                 biased;
-                session = self.open() => session.map_err(Broken::Session)?,
-                // An application that gives up while its open is held leaves nothing behind.
-                () = gone(local), if !left => return Err(Broken::Left),
+                opened = self.open() => opened.map_err(Broken::Session)?,
+                () = gone(local), if !left => {
+                    self.has_left(Broken::Left)?;
+                    continue;
+                }
             };
-            let (session, mux) = session;
             match self.until_answered(&session, &mux).await {
                 Ok(()) => return Ok(session),
                 Err(Broken::Session(abort)) if self.may_repeat(&abort) => {
@@ -163,7 +167,7 @@ impl<'a> Opening<'a> {
     /// # Errors
     /// How the path was lost, if there is no other within the open timeout, or the agent can't take it up.
     async fn run_again(&mut self, lost: Abort) -> Result<Session, Broken> {
-        if !self.flow.is_kept() || !self.may_repeat(&lost) {
+        if !self.may_repeat(&lost) {
             return Err(Broken::Session(lost));
         }
         match self.run().await {
@@ -172,8 +176,8 @@ impl<'a> Opening<'a> {
         }
     }
 
-    /// Opens a session on the best link and says again what was said before. Nothing has gone out on a link that
-    /// refuses at once, so another may be tried.
+    /// Opens a session on the best link; what was said before is to go out on it once more. Nothing has gone out on a
+    /// link that refuses at once, so another may be tried. Cancel safe.
     async fn open(&mut self) -> Result<(Session, Mux), Abort> {
         loop {
             let (uplink, mux) = self.uplinks.wait(self.deadline).await?;
@@ -185,6 +189,7 @@ impl<'a> Opening<'a> {
             }
             let mut header = RoutingHeader::session(self.service.clone(), self.id);
             header.agent = self.agent.as_ref().map(Load::agent);
+            header.trail.clone_from(&self.trail);
             header.time_left = Some(self.deadline.saturating_duration_since(Instant::now()));
             header.again = (self.attempt == Attempt::Again).then(|| self.flow.received());
             let session = match mux.open(header.encode()) {
@@ -200,8 +205,9 @@ impl<'a> Opening<'a> {
                     return Err(Abort::new(Code::INTERNAL, error.to_string()));
                 }
             };
-            // What ends the session here shows with its answer.
-            let _ = self.flow.say_again(&session, 0).await;
+            if !self.flow.replay(0) {
+                return Err(Abort::new(Code::INTERNAL, "what was said before is not kept"));
+            }
             return Ok((session, mux));
         }
     }
@@ -215,7 +221,11 @@ impl<'a> Opening<'a> {
         loop {
             let may_move = self.agent.is_some() || self.flow.inbound.is_harmless();
             let inbound = &mut self.flow.inbound;
-            let more = inbound.has_room() && !inbound.is_ended() && !self.left;
+            // Of one who has left, what was read goes out now, and the rest behind the answer.
+            let (more, keep) = match self.left {
+                true => (inbound.is_replaying(), Keep::Nothing),
+                false => (inbound.may_step(), Keep::All),
+            };
             tokio::select! {
                 biased;
                 answered = &mut answered => return match answered {
@@ -231,11 +241,10 @@ impl<'a> Opening<'a> {
                     let why = "the link is silent, and another one is up";
                     return Err(Broken::Session(Abort::new(Code::CONN_LOST, why)));
                 }
-                next = inbound.next(self.local, session), if more => match next {
-                    // It is kept: should the session end in this moment, it is said to the next one.
-                    Ok(Some(bytes)) => drop(session.write_bytes(bytes).await),
-                    Ok(None) => session.end(),
-                    // The answer says more than the session's end does: it is read first.
+                stepped = inbound.step(self.local, session, keep), if more => match stepped {
+                    Ok(()) => {}
+                    // It is kept: the next session is told it. The answer says more than the session's end does, and is
+                    // read first.
                     Err(Broken::Session(_)) => tokio::task::yield_now().await,
                     Err(broken) => self.has_left(broken)?,
                 },
@@ -247,15 +256,19 @@ impl<'a> Opening<'a> {
     /// Whoever resets its connection has given up. So has one that leaves without a word; but the last words of one
     /// that closed its unix socket behind them are carried, as they are for one that closes a TCP connection.
     fn has_left(&mut self, how: Broken) -> Result<(), Broken> {
-        if !self.local.is_unix() || self.flow.inbound.is_untouched() {
+        let has_said = !self.flow.inbound.is_untouched() || self.local.has_unread();
+        if !self.local.is_unix() || !has_said {
             return Err(how);
         }
         self.left = true;
         Ok(())
     }
 
-    /// Whether another open may follow one that ended so; chooses how it goes out.
+    /// Whether another open may follow one that ended so; chooses how it goes out. None does without all that was said.
     fn may_repeat(&mut self, abort: &Abort) -> bool {
+        if !self.flow.is_kept() {
+            return false;
+        }
         let harmless = self.flow.inbound.is_harmless() && self.flow.received() == 0;
         let next = next_attempt(self.attempt, abort.code, harmless, self.agent.is_some());
         let Some(next) = next.filter(|_| Instant::now() < self.deadline) else { return false };

@@ -4,34 +4,50 @@
 //! server's. Bytes go on as they come, by reference. For as long as a session is young, what its connection has said is
 //! kept as well: see [`kept`](crate::kept).
 
+mod inbound;
+mod outbound;
+
 use std::future::poll_fn;
 use std::io;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::{Buf, Bytes, BytesMut};
+use bytes::BytesMut;
 use hopline_admin::counts::ByteCounter;
 use hopline_link::{Abort, Code, Session};
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout, timeout_at};
 
 use crate::inspect::Inspected;
-use crate::kept::{Kept, Memory};
-use crate::local::{LocalStream, StreamEnd, end_of_stream, gone};
+use crate::kept::Memory;
+use crate::local::{LocalStream, gone};
+use inbound::LAST_QUEUE;
+pub(crate) use inbound::{Inbound, Keep};
+use outbound::{Outbound, write};
 
 /// Most bytes read from a connection at once.
 const READ_MOST: usize = 64 << 10;
 /// Room for the first bytes of a connection, and for those of one that says little.
 const READ_LEAST: usize = 4 << 10;
-/// After one side broke: for how long the other may take none of the bytes that are left for it.
+/// After one side broke: for how long the other may take none of the bytes that are left for it, the time before included.
 const LAST_BYTES: Duration = Duration::from_secs(1);
 /// The same for a connection whose other end is in this process, and is read as long as there is somebody to read.
 const PATIENT: Duration = Duration::from_secs(24 * 3600);
-/// How long the far reader may take for all that was left for it, the end included.
+/// The same where a connection was reset and it is the far reader who takes nothing: a reset throws away what is under
+/// way directly too, and who reads nothing is to learn of it at once.
+const STUCK: Duration = Duration::from_millis(300);
+/// After an application has closed its connection behind its last bytes, and the far reader takes what comes: for how long
+/// they may be on their way, and the end behind them.
 const LAST_END: Duration = Duration::from_secs(3);
-/// Most bytes that are still taken from a broken connection. No queue of the kernel is larger by default; one that
-/// was only half closed could go on for ever.
-const LAST_QUEUE: usize = 8 << 20;
+
+/// What is at the other end of a connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Beside {
+    /// An application that a mapping has accepted.
+    Application,
+    /// A server that the agent has dialled.
+    Server,
+}
 
 /// How a pump ended, if not clean.
 #[derive(Debug)]
@@ -60,9 +76,11 @@ impl Broken {
         clippy::wildcard_enum_match_arm,
         reason = "the system may name any error; these say that a host is silent"
     )]
-    fn local(error: &io::Error) -> Self {
+    fn local(error: &io::Error, beside: Beside) -> Self {
         let code = match error.kind() {
-            io::ErrorKind::TimedOut | io::ErrorKind::HostUnreachable | io::ErrorKind::NetworkUnreachable => {
+            io::ErrorKind::TimedOut | io::ErrorKind::HostUnreachable | io::ErrorKind::NetworkUnreachable
+                if beside == Beside::Server =>
+            {
                 Code::FORWARD_DEAD
             }
             // Linux tells a reset so where an end had come before it, which may still lie unread.
@@ -72,6 +90,14 @@ impl Broken {
             _ => Code::PEER_RESET,
         };
         Self::Local(Abort::new(code, error.to_string()))
+    }
+
+    /// What became of a connection that is [`gone`]: it was reset, its host is silent, or its owner has closed it.
+    fn gone(local: &LocalStream, beside: Beside) -> Self {
+        match local.take_error() {
+            Ok(Some(error)) | Err(error) => Self::local(&error, beside),
+            Ok(None) => Self::Left,
+        }
     }
 }
 
@@ -102,232 +128,53 @@ impl Drop for Connection {
     }
 }
 
-/// The direction from the connection to the session: what is left of it.
-#[derive(Debug)]
-pub(crate) struct Inbound {
-    buffer: BytesMut,
-    /// Bytes to make room for at the next read: little for who says little.
-    read: usize,
-    ended: bool,
-    /// Everything that was read so far, while it may have to be said again.
-    kept: Option<Kept>,
-    /// Bytes that the connection gave.
-    sent: u64,
-    count: Arc<ByteCounter>,
-    inspected: Option<Arc<Inspected>>,
-}
-
-impl Inbound {
-    /// The connection has ended this direction.
-    pub(crate) fn is_ended(&self) -> bool {
-        self.ended
-    }
-
-    /// Nothing was said, not even an end.
-    pub(crate) fn is_untouched(&self) -> bool {
-        !self.ended && self.kept.as_ref().is_some_and(Kept::is_empty)
-    }
-
-    /// What was said asks nothing of a server, and the connection has not ended.
-    pub(crate) fn is_harmless(&self) -> bool {
-        !self.ended && self.kept.as_ref().is_some_and(Kept::is_harmless)
-    }
-
-    /// Whether the next bytes would be kept too.
-    pub(crate) fn has_room(&self) -> bool {
-        self.kept.as_ref().is_some_and(|kept| kept.room() > 0)
-    }
-
-    /// The next bytes of the connection, as soon as the session takes some; `None` is its end. Cancel safe: what
-    /// was read is returned at once.
-    pub(crate) async fn next(
-        &mut self,
-        local: &LocalStream,
-        session: &Session,
-    ) -> Result<Option<Bytes>, Broken> {
-        tokio::select! {
-            biased;
-            ready = session.writable() => ready.map_err(Broken::Session)?,
-            // Nobody reads the connection while the session is full: a reset must be seen all the same.
-            () = gone(local) => return Err(Broken::Left),
-        }
-        match self.read(local).await {
-            Ok(Some(bytes)) => Ok(Some(bytes)),
-            Ok(None) if end_of_stream(local) == StreamEnd::Gone => Err(Broken::Left),
-            Ok(None) => {
-                self.ended = true;
-                Ok(None)
-            }
-            Err(error) => Err(Broken::local(&error)),
-        }
-    }
-
-    /// Carries everything up to the connection's end.
-    async fn run(&mut self, local: &LocalStream, session: &Session) -> Result<(), Broken> {
-        while !self.ended {
-            match self.next(local, session).await? {
-                // It is kept before it goes out, and the session takes it at once: a cancelled run loses nothing.
-                Some(bytes) => session.write_bytes(bytes).await.map_err(Broken::Session)?,
-                None => session.end(),
-            }
-        }
-        Ok(())
-    }
-
-    async fn read(&mut self, local: &LocalStream) -> io::Result<Option<Bytes>> {
-        loop {
-            poll_fn(|cx| local.poll_read_ready(cx)).await?;
-            // Only when something is there: an idle connection keeps no buffer.
-            self.buffer.reserve(self.read);
-            match local.try_read_buf(&mut self.buffer) {
-                Ok(0) => return Ok(None),
-                Ok(n) => {
-                    let bytes = self.buffer.split().freeze();
-                    self.resize(n);
-                    self.sent += n as u64;
-                    self.count.send(n);
-                    if let Some(inspected) = &self.inspected {
-                        inspected.handle_from_application(&bytes);
-                    }
-                    if let Some(kept) = &mut self.kept
-                        && !kept.push(&bytes)
-                    {
-                        self.kept = None;
-                    }
-                    return Ok(Some(bytes));
-                }
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-                Err(error) => return Err(error),
-            }
-        }
-    }
-
-    /// Makes room by what came last: more when it was all that there was room for, less when it was little.
-    fn resize(&mut self, came: usize) {
-        if came >= self.read {
-            self.read = (self.read * 4).min(READ_MOST);
-        } else if came < self.read / 8 {
-            self.read = (self.read / 2).max(READ_LEAST);
-        }
-        // What is left of a large buffer is not kept for little.
-        if self.buffer.capacity() < self.read / 4 || self.buffer.capacity() > 4 * self.read {
-            self.buffer = BytesMut::new();
-        }
-    }
-}
-
-/// The direction from the session to the connection: what is left of it.
-#[derive(Debug)]
-struct Outbound {
-    piece: Bytes,
-    /// Bytes that the session gave, those in `piece` included.
-    received: u64,
-    /// Bytes that the session will give once more.
-    repeats: u64,
-    /// The connection was told the session's end.
-    ended: bool,
-    count: Arc<ByteCounter>,
-    inspected: Option<Arc<Inspected>>,
-}
-
-impl Outbound {
-    /// Gives the connection some bytes; false at the session's end, which it was then told. Cancel safe.
-    async fn step(&mut self, session: &Session, local: &LocalStream) -> Result<bool, Broken> {
-        while self.piece.is_empty() {
-            match session.read_bytes().await.map_err(Broken::Session)? {
-                Some(mut piece) => {
-                    let known = usize::try_from(self.repeats).unwrap_or(usize::MAX).min(piece.len());
-                    piece.advance(known);
-                    self.repeats -= known as u64;
-                    self.received += piece.len() as u64;
-                    self.count.receive(piece.len());
-                    self.piece = piece;
-                }
-                None if self.repeats > 0 => {
-                    let message = "a session that was taken up again said less than before";
-                    return Err(Broken::Session(Abort::new(Code::PROTOCOL, message)));
-                }
-                None => {
-                    self.ended = true;
-                    return end(local).map(|()| false);
-                }
-            }
-        }
-        let held_up = || {
-            if let Some(inspected) = &self.inspected {
-                inspected.handle_held_up();
-            }
-        };
-        let written = write(local, &self.piece, held_up).await.map_err(|error| Broken::local(&error))?;
-        if let Some(inspected) = &self.inspected {
-            inspected.handle_from_server(&self.piece[..written]);
-        }
-        self.piece.advance(written);
-        Ok(true)
-    }
-
-    async fn run(&mut self, session: &Session, local: &LocalStream) -> Result<(), Broken> {
-        while self.step(session, local).await? {}
-        Ok(())
-    }
-}
-
 /// Both directions between one connection and the session beside it: how far they have come. While what the
 /// connection has said is kept, another session can take the first one's place.
 #[derive(Debug)]
 pub(crate) struct Flow {
     pub(crate) inbound: Inbound,
     outbound: Outbound,
+    beside: Beside,
     /// After both ends came: the connection's was the first.
     connection_first: bool,
 }
 
 impl Flow {
     /// Nothing was carried yet.
-    pub(crate) fn new(memory: &Memory, count: &Arc<ByteCounter>, inspected: Option<Arc<Inspected>>) -> Self {
-        let inbound = Inbound {
-            buffer: BytesMut::new(),
-            read: READ_LEAST,
-            ended: false,
-            kept: Some(Kept::new(memory)),
-            sent: 0,
-            count: Arc::clone(count),
-            inspected: inspected.clone(),
-        };
-        let outbound = Outbound {
-            piece: Bytes::new(),
-            received: 0,
-            repeats: 0,
-            ended: false,
-            count: Arc::clone(count),
-            inspected,
-        };
-        Self { inbound, outbound, connection_first: false }
+    pub(crate) fn new(
+        memory: &Memory,
+        beside: Beside,
+        count: &Arc<ByteCounter>,
+        inspected: Option<Arc<Inspected>>,
+    ) -> Self {
+        let inbound = Inbound::new(memory, beside, count, inspected.clone());
+        let outbound = Outbound::new(beside, count, inspected);
+        Self { inbound, outbound, beside, connection_first: false }
     }
 
     /// Whether another session may take the place of the one that was used so far.
     pub(crate) fn is_kept(&self) -> bool {
-        self.inbound.kept.is_some()
+        self.inbound.is_kept()
     }
 
     /// From here on no other session can take the place of the one that is used.
     pub(crate) fn forget(&mut self) {
-        self.inbound.kept = None;
+        self.inbound.forget();
     }
 
     /// Bytes that came from the connection so far.
     pub(crate) fn sent(&self) -> u64 {
-        self.inbound.sent
+        self.inbound.sent()
     }
 
     /// Bytes that came from the session so far.
     pub(crate) fn received(&self) -> u64 {
-        self.outbound.received
+        self.outbound.received()
     }
 
     /// Both directions have come to their ends.
     pub(crate) fn is_over(&self) -> bool {
-        self.inbound.ended && self.outbound.ended
+        self.inbound.is_done() && self.outbound.is_ended()
     }
 
     /// Of two ends, the connection's was the first.
@@ -337,31 +184,21 @@ impl Flow {
 
     /// The next session says everything once more from its first byte.
     pub(crate) fn expect_repeats(&mut self) {
-        self.outbound.repeats = self.outbound.received;
+        self.outbound.expect_repeats();
     }
 
-    /// Says to a new session what the connection has said so far, but for the first `from` bytes; false if that is not
-    /// kept.
-    ///
-    /// # Errors
-    /// How the session ended.
-    pub(crate) async fn say_again(&self, session: &Session, from: u64) -> Result<bool, Abort> {
-        let Some(pieces) = self.inbound.kept.as_ref().and_then(|kept| kept.since(from)) else {
-            return Ok(false);
-        };
-        for piece in pieces {
-            session.write_bytes(piece).await?;
-        }
-        if self.inbound.ended {
-            session.end();
-        }
-        Ok(true)
+    /// The next session is told what the connection has said so far, but for the first `from` bytes. False if that is not
+    /// kept: then no other session may take the place of the first.
+    #[must_use]
+    pub(crate) fn replay(&mut self, from: u64) -> bool {
+        self.inbound.replay(from)
     }
 
     /// Carries bytes until both directions have ended, or until one side breaks. May be called again, also with another
     /// session, and also after it was cancelled.
     pub(crate) async fn run(&mut self, local: &LocalStream, session: &Session) -> Result<(), Broken> {
         let over = self.is_over();
+        let beside = self.beside;
         let (inbound, outbound, first) = (&mut self.inbound, &mut self.outbound, &mut self.connection_first);
         let ends = async {
             if over {
@@ -377,7 +214,7 @@ impl Flow {
                     tokio::select! {
                         ended = back => ended,
                         // Nobody reads the connection any more: that its owner has left must be seen all the same.
-                        () = gone(local) => Err(Broken::Left),
+                        () = gone(local) => Err(Broken::gone(local, beside)),
                     }
                 }
                 ended = &mut back => {
@@ -419,39 +256,60 @@ impl Flow {
                 return session.finish().await.map_err(Broken::Session);
             }
             Err(Broken::Session(abort)) => {
-                let patience = if local.is_patient() { PATIENT } else { LAST_BYTES };
-                while let Ok(Ok(true)) = timeout(patience, self.outbound.step(session, local)).await {}
+                self.outbound.run_last(session, local, abort).await;
                 // Who left at the far end had said everything, and its end is on its way to the connection's owner: a
                 // reset would overtake it, and throw away what lies in the kernel. The owner's next write meets one.
-                if self.outbound.ended && abort.code == Code::PEER_RESET {
+                if self.outbound.is_ended() && abort.code == Code::PEER_RESET {
                     connection.close();
-                } else if !self.outbound.ended
-                    && self.outbound.piece.is_empty()
+                } else if !self.outbound.is_ended()
+                    && self.outbound.is_given()
                     && let Some(words) = last_words(abort)
                 {
                     say_last(connection, &words).await;
                 }
             }
             Err(broken @ (Broken::Local(_) | Broken::Closed(_) | Broken::Left)) => {
-                let was_ended = self.inbound.ended;
-                let all_read = last_inbound(&mut self.inbound, local, session).await;
-                // An abort waits for no credit: what still waits for some would be dropped, here or further on. So it
-                // goes out behind that; and behind the acknowledgement of one who closed when it had said everything.
-                // On TCP a close comes by here only when something was written behind it before its end was read.
-                let closed = all_read
-                    && !matches!(broken, Broken::Local(_))
-                    && (!was_ended || (local.is_unix() && matches!(broken, Broken::Left)));
-                if closed {
-                    session.end();
-                }
-                while let Ok(Ok(1..)) = timeout(LAST_BYTES, session.sending()).await {}
-                if closed {
-                    let _ = timeout(LAST_END, session.finish()).await;
-                }
+                self.send_last(local, session, broken).await;
                 session.abort_with(broken.abort());
             }
         }
         result
+    }
+
+    /// Sends what the connection had said before it broke. An abort waits for no credit: what still waits for some would
+    /// be dropped, here or further on. So it goes out behind that; and behind the acknowledgement of one who closed when
+    /// it had said everything. On TCP a close comes by here only when something was written behind it before its end
+    /// was read.
+    async fn send_last(&mut self, local: &LocalStream, session: &Session, broken: &Broken) {
+        let was_ended = self.inbound.is_ended();
+        let is_reset = matches!(broken, Broken::Local(_));
+        let mut since = self.inbound.stalled_since();
+        let counters = session.counters();
+        let is_held_up = counters.unsent > 0 && counters.send_credit == 0;
+        let patience = match (is_reset, is_held_up) {
+            (true, true) => STUCK,
+            (true, false) | (false, true) => LAST_BYTES,
+            // It is on its way.
+            (false, false) => {
+                since = Instant::now();
+                LAST_END
+            }
+        };
+        let all_read = self.inbound.run_last(local, session, since, patience).await;
+        let closed =
+            all_read && !is_reset && (!was_ended || (local.is_unix() && matches!(broken, Broken::Left)));
+        if closed {
+            session.end();
+        }
+        if all_read {
+            since = Instant::now();
+        }
+        while let Ok(Ok(1..)) = timeout_at(since + patience, session.sending()).await {
+            since = Instant::now();
+        }
+        if closed {
+            let _ = timeout_at(since + LAST_END, session.finish()).await;
+        }
     }
 }
 
@@ -484,53 +342,6 @@ pub(crate) async fn say_last(connection: Connection, mut words: &[u8]) {
         Ok(Ok(())) => connection.close(),
         Err(_) if words.is_empty() => connection.close(),
         Ok(Err(_)) | Err(_) => {}
-    }
-}
-
-/// Sends what lies in the connection's queue after it broke. True if that was all, up to an end without an error.
-async fn last_inbound(inbound: &mut Inbound, local: &LocalStream, session: &Session) -> bool {
-    inbound.kept = None;
-    let mut left = LAST_QUEUE;
-    while left > 0 && !inbound.ended {
-        let Ok(Ok(())) = timeout(LAST_BYTES, session.writable()).await else { return false };
-        match timeout(LAST_BYTES, inbound.read(local)).await {
-            Ok(Ok(Some(bytes))) => {
-                left = left.saturating_sub(bytes.len());
-                if session.write_bytes(bytes).await.is_err() {
-                    return false;
-                }
-            }
-            Ok(Ok(None)) => inbound.ended = true,
-            Ok(Err(_)) | Err(_) => return false,
-        }
-    }
-    inbound.ended
-}
-
-fn end(local: &LocalStream) -> Result<(), Broken> {
-    match local.shutdown_write() {
-        Ok(()) => Ok(()),
-        // It was closed from the other side in this moment; what it had is delivered.
-        Err(error) if error.kind() == io::ErrorKind::NotConnected => Ok(()),
-        Err(error) => Err(Broken::local(&error)),
-    }
-}
-
-/// Writes some of it, as soon as the connection takes any; `held_up` is called when it takes none.
-async fn write(local: &LocalStream, bytes: &[u8], held_up: impl Fn()) -> io::Result<usize> {
-    loop {
-        poll_fn(|cx| {
-            let ready = local.poll_write_ready(cx);
-            if ready.is_pending() {
-                held_up();
-            }
-            ready
-        })
-        .await?;
-        match local.try_write(bytes) {
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-            result => return result,
-        }
     }
 }
 

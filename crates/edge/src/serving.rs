@@ -7,7 +7,7 @@ use bytes::Bytes;
 use hopline_admin::access::Access;
 use hopline_config::Protocol;
 use hopline_link::{Abort, Code, Session};
-use hopline_route_proto::SessionId;
+use hopline_route_proto::{ConnectionId, SessionId};
 use tokio::time::{Instant, sleep_until, timeout};
 
 use crate::agent::Service;
@@ -15,8 +15,9 @@ use crate::fault::log_end;
 use crate::forward::dial::{DIAL_TIMEOUT, DialError, DialOptions, GRPC_USER_TIMEOUT, dial};
 use crate::kept::{Memory, YOUNG};
 use crate::local::LocalStream;
-use crate::pump::{Broken, Connection, Flow};
+use crate::pump::{Beside, Broken, Connection, Flow};
 use crate::recall::{Again, Place};
+use crate::trail::{Dialled, Trails, loop_abort};
 
 /// How much longer than at the sidecar a session is young here: for the answer's way, and for the clock's.
 const LONGER: Duration = Duration::from_millis(500);
@@ -37,8 +38,18 @@ pub(crate) struct Serving<'a> {
     session: Session,
     place: Place,
     flow: Flow,
-    /// How long the dial may take.
-    dial_timeout: Duration,
+}
+
+/// What its open says.
+#[derive(Debug)]
+pub(crate) struct Asked<'a> {
+    pub(crate) id: SessionId,
+    /// The machine that dialled.
+    pub(crate) peer: Option<&'a str>,
+    /// For how long the sidecar waits for the answer, if it has said so.
+    pub(crate) time_left: Option<Duration>,
+    /// What its connection comes of.
+    pub(crate) trail: &'a [ConnectionId],
 }
 
 /// What happened first.
@@ -46,40 +57,35 @@ enum Turn {
     Ended(Result<(), Broken>),
     Again(Again),
     Old,
+    /// The server is the session's own application.
+    Loop,
 }
 
 impl<'a> Serving<'a> {
-    /// `time_left` is for how long the sidecar waits for the answer, if it has said so.
-    pub(crate) fn new(
-        service: &'a Service,
-        session: Session,
-        place: Place,
-        memory: &Memory,
-        time_left: Option<Duration>,
-    ) -> Self {
-        let flow = Flow::new(memory, &service.figures.bytes, None);
-        Self { service, session, place, flow, dial_timeout: dial_timeout(time_left) }
+    pub(crate) fn new(service: &'a Service, session: Session, place: Place, memory: &Memory) -> Self {
+        let flow = Flow::new(memory, Beside::Server, &service.figures.bytes, None);
+        Self { service, session, place, flow }
     }
 
-    /// Serves it to its end; `id` and `peer`, the machine that dialled, are for the line that its end may have.
-    pub(crate) async fn run(mut self, id: SessionId, peer: Option<&str>) {
+    /// Serves it to its end.
+    pub(crate) async fn run(mut self, asked: &Asked<'_>, trails: &Trails) {
         let began = Instant::now();
-        let end = self.serve().await;
+        let end = self.serve(asked, trails).await;
         let line = Access {
             service: Some(self.service.config.name.as_str()),
-            peer,
+            peer: asked.peer,
             duration: began.elapsed(),
             forth: self.flow.received(),
             back: self.flow.sent(),
             ..Access::default()
         };
-        log_end(&line, id, end.as_ref());
+        log_end(&line, asked.id, end.as_ref());
     }
 
     /// How it ended, if not clean.
-    async fn serve(&mut self) -> Option<Abort> {
+    async fn serve(&mut self, asked: &Asked<'_>, trails: &Trails) -> Option<Abort> {
         let dialled = loop {
-            if let Some(dialled) = self.dial().await {
+            if let Some(dialled) = self.dial(asked.time_left).await {
                 break dialled;
             }
             // Who asked has given up, and the server has not seen anything of it.
@@ -100,17 +106,20 @@ impl<'a> Serving<'a> {
             }
         };
         let local = connection.stream()?;
+        let mut dialled = trails.enter(local, self.service.config.name.as_str(), asked.trail);
         // A drain waits until the last bytes are delivered, too.
         let _open = self.service.figures.sessions.begin();
         self.service.figures.opens.accept();
         self.session.answer(Bytes::new());
         let mut young = Instant::now() + YOUNG + LONGER;
         let result = loop {
-            match self.turn(local, young).await {
+            match self.turn(local, young, &mut dialled).await {
+                Turn::Loop => return Some(self.end_loop()),
                 Turn::Old => self.grow_old(),
-                Turn::Again(again) => young = self.take(again).await,
+                Turn::Again(again) => young = self.take(again),
+                Turn::Ended(Err(_)) if dialled.is_loop() => return Some(self.end_loop()),
                 Turn::Ended(result) => match self.wait_again(&result).await {
-                    Some(again) => young = self.take(again).await,
+                    Some(again) => young = self.take(again),
                     None => break result,
                 },
             }
@@ -126,10 +135,14 @@ impl<'a> Serving<'a> {
     }
 
     /// Dials for as long as somebody wants the connection; `None` if nobody does any more.
-    async fn dial(&mut self) -> Option<Result<tokio::net::TcpStream, DialError>> {
+    async fn dial(
+        &mut self,
+        time_left: Option<Duration>,
+    ) -> Option<Result<tokio::net::TcpStream, DialError>> {
         let config = &self.service.config;
         let user_timeout = (config.protocol == Protocol::Grpc).then_some(GRPC_USER_TIMEOUT);
-        let options = DialOptions { timeout: self.dial_timeout, user_timeout, ..DialOptions::default() };
+        let options =
+            DialOptions { timeout: dial_timeout(time_left), user_timeout, ..DialOptions::default() };
         let dialled = dial(&config.target.host, config.target.port, &options);
         tokio::pin!(dialled);
         loop {
@@ -142,17 +155,30 @@ impl<'a> Serving<'a> {
         }
     }
 
-    async fn turn(&mut self, local: &LocalStream, young: Instant) -> Turn {
+    async fn turn(&mut self, local: &LocalStream, young: Instant, dialled: &mut Dialled) -> Turn {
         if !self.flow.is_kept() {
             self.grow_old();
-            return Turn::Ended(self.flow.run(local, &self.session).await);
+            return tokio::select! {
+                biased;
+                () = dialled.loops() => Turn::Loop,
+                result = self.flow.run(local, &self.session) => Turn::Ended(result),
+            };
         }
         tokio::select! {
             biased;
+            () = dialled.loops() => Turn::Loop,
             again = self.place.again() => Turn::Again(again),
             result = self.flow.run(local, &self.session) => Turn::Ended(result),
             () = sleep_until(young) => Turn::Old,
         }
+    }
+
+    /// Its server's connection is reset by being dropped, and so all that has come of it.
+    fn end_loop(&self) -> Abort {
+        let abort = loop_abort(self.service.config.name.as_str(), &self.service.config.target);
+        self.service.figures.fault.note(&abort);
+        self.session.abort_with(abort.clone());
+        abort
     }
 
     fn grow_old(&mut self) {
@@ -187,12 +213,11 @@ impl<'a> Serving<'a> {
     }
 
     /// Goes on with the session that takes the place of the one before; gives until when that one is young.
-    async fn take(&mut self, again: Again) -> Instant {
+    fn take(&mut self, again: Again) -> Instant {
         self.session = again.session;
         self.session.answer(Bytes::new());
         self.flow.expect_repeats();
-        // An error shows at the next turn.
-        if let Ok(false) = self.flow.say_again(&self.session, again.received).await {
+        if !self.flow.replay(again.received) {
             refuse(&self.session);
         }
         Instant::now() + YOUNG + LONGER

@@ -11,9 +11,10 @@ use hopline_route_proto::{AgentFact, AgentState, InstanceId, Name};
 use rand::seq::IndexedRandom as _;
 use tokio::sync::{Semaphore, watch};
 
-use crate::fault::LastFault;
+use crate::fault::{LastFault, Sessions};
 use crate::kept::Memory;
 use crate::metrics::{Carried, LinkCounts};
+use crate::trail::Trails;
 
 /// Opens that may wait for a link at once (P7): applications that connect while nothing can be reached.
 pub(crate) const MAX_HELD: usize = 4_096;
@@ -112,6 +113,10 @@ pub(crate) struct Uplinks {
     hold: Duration,
     held: Arc<Semaphore>,
     memory: Memory,
+    /// Connections of applications that are carried, whatever became of their mapping.
+    pub(crate) carried: Sessions,
+    /// What the agent of this process has dialled.
+    pub(crate) trails: Trails,
     /// Counts how often somebody wanted to know the figures of the agents.
     asked: watch::Sender<u64>,
     /// Sessions of this edge by the agent that it chose for them.
@@ -141,6 +146,8 @@ impl Uplinks {
             hold: config.hold,
             held: Arc::new(Semaphore::new(MAX_HELD)),
             memory: Memory::default(),
+            carried: Sessions::default(),
+            trails: Trails::default(),
             asked: watch::Sender::new(0),
             loads: Mutex::default(),
             leaving: watch::Sender::new(None),

@@ -14,6 +14,8 @@
 //!     7  again             varint: the session was opened before under this id, and its dialler has received so many
 //!                          bytes of it; absent: it is opened for the first time
 //!     8  time left         varint: for how many milliseconds more its dialler waits for the answer; absent: not said
+//!     9  trail             1 to 8 times 16 bytes: the connection that the session is opened for, then those that it comes
+//!                          of, as far as its edge knows them; absent: not known
 //! ```
 //!
 //! Types are in any order; each known one stands at most once. An encoder writes the known fields by type, then
@@ -23,7 +25,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
-use crate::ident::{InstanceId, SessionId};
+use crate::ident::{ConnectionId, InstanceId, SessionId};
 use crate::name::{Name, NameError};
 use crate::varint::{self, VarintError};
 
@@ -35,7 +37,9 @@ pub const MAX_HEADER_LEN: usize = 4_096;
 pub const MAX_UNKNOWN_FIELDS: usize = 32;
 /// How many bytes the unknown fields may take, with types and lengths. What is left holds the known fields at their
 /// longest, so a relay that adds the source machine never makes a header too long.
-pub const MAX_UNKNOWN_LEN: usize = MAX_HEADER_LEN - 256;
+pub const MAX_UNKNOWN_LEN: usize = MAX_HEADER_LEN - 512;
+/// How many connections a trail has at most.
+pub const MAX_TRAIL: usize = 8;
 
 const SERVICE: u64 = 1;
 const SESSION: u64 = 2;
@@ -45,6 +49,7 @@ const KIND: u64 = 5;
 const SOURCE: u64 = 6;
 const AGAIN: u64 = 7;
 const TIME_LEFT: u64 = 8;
+const TRAIL: u64 = 9;
 
 const KIND_SESSION: u64 = 0;
 const KIND_CONTROL: u64 = 1;
@@ -83,6 +88,10 @@ pub struct RoutingHeader {
     /// For how long the dialler waits for the answer, counted from when this header was sent. Whoever holds the open
     /// sends on what is then left; the agent ends its dial before that, so that the reason arrives in time.
     pub time_left: Option<Duration>,
+    /// The connection that the session is opened for, then those that it comes of: a mapping that is dialled by an agent
+    /// of the same process names what the agent serves. An agent that finds a connection of its own here has been led
+    /// back to itself. An encoder writes the first [`MAX_TRAIL`].
+    pub trail: Vec<ConnectionId>,
     unknown: Vec<UnknownField>,
 }
 
@@ -180,7 +189,16 @@ impl RoutingHeader {
     }
 
     const fn with_target(target: Target) -> Self {
-        Self { target, agent: None, relay_hops: 0, source: None, again: None, time_left: None, unknown: Vec::new() }
+        Self {
+            target,
+            agent: None,
+            relay_hops: 0,
+            source: None,
+            again: None,
+            time_left: None,
+            trail: Vec::new(),
+            unknown: Vec::new(),
+        }
     }
 
     /// The service that a session is for.
@@ -264,6 +282,10 @@ impl RoutingHeader {
         if let Some(time_left) = self.time_left {
             write_number(&mut out, TIME_LEFT, u64::try_from(time_left.as_millis()).unwrap_or(u64::MAX));
         }
+        if !self.trail.is_empty() {
+            let ids: Vec<[u8; 16]> = self.trail.iter().take(MAX_TRAIL).map(|id| *id.as_bytes()).collect();
+            write_field(&mut out, TRAIL, ids.as_flattened());
+        }
         for field in &self.unknown {
             write_field(&mut out, field.field_type, &field.value);
         }
@@ -295,6 +317,7 @@ struct Fields {
     source: Option<Name>,
     again: Option<u64>,
     time_left: Option<u64>,
+    trail: Option<Vec<ConnectionId>>,
     unknown: Vec<UnknownField>,
     unknown_len: usize,
 }
@@ -310,6 +333,7 @@ impl Fields {
             SOURCE => put(&mut self.source, field_type, name(field_type, value)?),
             AGAIN => put(&mut self.again, field_type, number(field_type, value)?),
             TIME_LEFT => put(&mut self.time_left, field_type, number(field_type, value)?),
+            TRAIL => put(&mut self.trail, field_type, trail(field_type, value)?),
             _ => self.take_unknown(field_type, value),
         }
     }
@@ -347,6 +371,7 @@ impl Fields {
             source: self.source,
             again: self.again,
             time_left: self.time_left.map(Duration::from_millis),
+            trail: self.trail.unwrap_or_default(),
             unknown: self.unknown,
         })
     }
@@ -366,6 +391,16 @@ fn name(field_type: u64, value: &[u8]) -> Result<Name, HeaderError> {
 
 fn ident<'a, T: TryFrom<&'a [u8]>>(field_type: u64, value: &'a [u8]) -> Result<T, HeaderError> {
     T::try_from(value).map_err(|_| HeaderError::Length { field_type, len: value.len() })
+}
+
+fn trail(field_type: u64, value: &[u8]) -> Result<Vec<ConnectionId>, HeaderError> {
+    let wrong = HeaderError::Length { field_type, len: value.len() };
+    match value.as_chunks() {
+        (ids, []) if (1..=MAX_TRAIL).contains(&ids.len()) => {
+            Ok(ids.iter().copied().map(ConnectionId::new).collect())
+        }
+        _ => Err(wrong),
+    }
 }
 
 fn number(field_type: u64, value: &[u8]) -> Result<u64, HeaderError> {

@@ -69,6 +69,12 @@ ident! {
     InstanceId
 }
 
+ident! {
+    /// One connection between an application and a mapping, or an agent and its server: of both ends' addresses, not drawn
+    /// at random, so that both ends come to the same.
+    ConnectionId
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

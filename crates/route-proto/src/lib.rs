@@ -33,9 +33,9 @@ pub use control::{
 };
 pub use decoder::{ControlDecoder, ControlError};
 pub use header::{
-    HeaderError, MAX_HEADER_LEN, MAX_UNKNOWN_FIELDS, MAX_UNKNOWN_LEN, RoutingHeader, Target, UnknownField,
-    VERSION,
+    HeaderError, MAX_HEADER_LEN, MAX_TRAIL, MAX_UNKNOWN_FIELDS, MAX_UNKNOWN_LEN, RoutingHeader, Target,
+    UnknownField, VERSION,
 };
-pub use ident::{IdentError, InstanceId, SessionId};
+pub use ident::{ConnectionId, IdentError, InstanceId, SessionId};
 pub use name::{Glob, GlobError, MAX_GLOB_LEN, MAX_NAME_LEN, Name, NameError};
 pub use varint::VarintError;

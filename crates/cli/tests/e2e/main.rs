@@ -4,6 +4,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a helper of a test fails as the test itself does")]
 
+mod abandoned;
 mod access;
 mod attacked;
 mod cli;
@@ -19,6 +20,7 @@ mod inspect;
 mod joining;
 mod load;
 mod logs;
+mod loops;
 mod refusals;
 mod reload;
 mod resets;
@@ -30,5 +32,6 @@ mod silent;
 mod slow_accept;
 mod status_host;
 mod terminal;
+mod urgent;
 mod waiting;
 mod young;

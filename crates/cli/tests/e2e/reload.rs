@@ -80,6 +80,39 @@ fn reload_of_mappings() {
     exchange(&mut open.0, &mut open.1);
 }
 
+/// P6: what a reload has taken away is drained as what is there: its open sessions keep their bytes until they end, or
+/// the deadline comes.
+#[test]
+fn p6_a_drain_waits_for_sessions_of_what_a_reload_has_removed() {
+    for (edge, kind) in [("sidecar", Kind::Tcp), ("sidecar", Kind::Unix), ("agent", Kind::Tcp)] {
+        let world = World::start(WorldOptions { slots: 2, ..WorldOptions::default() });
+        let slot = &world.slots[0];
+        let (mut app, mut server) = slot.answered_pair(kind);
+        let name = slot.name(kind);
+        rewrite(&world, edge, |text| {
+            let entry = format!("  {name}:");
+            text.lines().filter(|line| !line.starts_with(&entry)).collect::<Vec<_>>().join("\n")
+        });
+        let process = if edge == "agent" { &world.agent.process } else { &world.sidecar.process };
+        process.signal(Signal::HUP);
+        process.logged("config file reloaded");
+        process.signal(Signal::TERM);
+        process.logged("draining");
+        // Nobody else is there to wait for, so a drain that does not wait is over in this time.
+        std::thread::sleep(std::time::Duration::from_millis(500));
+        exchange(&mut app, &mut server);
+        app.end();
+        assert_eq!(server.read_to_eof(), b"");
+        server.end();
+        assert_eq!(app.read_to_eof(), b"", "{edge}, {kind:?}: an orderly end");
+        drop((app, server));
+        assert!(
+            process.wait_exit(std::time::Duration::from_secs(5)).success(),
+            "it waits no longer than that"
+        );
+    }
+}
+
 /// F136: a file that is broken, cut off or missing changes nothing, and the log says why.
 #[test]
 fn f136_bad_file_changes_nothing() {

@@ -1,6 +1,7 @@
 //! One application's connection to a mapping.
 
 use std::io::{self, IoSlice};
+use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -70,6 +71,15 @@ impl LocalStream {
         self.patient
     }
 
+    /// Our address and the peer's; `None` for a unix socket, and where the system does not tell.
+    #[must_use]
+    pub fn addresses(&self) -> Option<(SocketAddr, SocketAddr)> {
+        match &self.io {
+            Io::Tcp(stream) => stream.local_addr().ok().zip(stream.peer_addr().ok()),
+            Io::Unix(_) => None,
+        }
+    }
+
     /// Turns Nagle's algorithm off or on. Does nothing on a unix socket, which has none.
     ///
     /// # Errors
@@ -80,6 +90,21 @@ impl LocalStream {
             Io::Tcp(stream) => stream.set_nodelay(nodelay),
             Io::Unix(_) => Ok(()),
         }
+    }
+
+    /// Takes the error that the connection broke by, if it did: reads that follow see an end in its place.
+    ///
+    /// # Errors
+    ///
+    /// What the system says when it can't tell.
+    pub fn take_error(&self) -> io::Result<Option<io::Error>> {
+        either!(self, stream => stream.take_error())
+    }
+
+    /// Whether bytes of the application wait to be read.
+    #[must_use]
+    pub fn has_unread(&self) -> bool {
+        rustix::io::ioctl_fionread(self).is_ok_and(|unread| unread > 0)
     }
 
     /// Ends the connection as a fault: RST on TCP, which throws away what the application has not been sent yet.

@@ -1,12 +1,16 @@
 use std::io::Write as _;
 use std::os::fd::AsFd as _;
+use std::pin::pin;
+use std::task::Poll;
 
+use bytes::Bytes;
 use hopline_link::{Config, Mux, Side};
 use rustix::event::{PollFd, PollFlags, poll};
 use tokio::io::AsyncReadExt as _;
 use tokio::net::TcpStream;
 
 use super::*;
+use crate::kept::{Kept, MEMORY, MOST};
 
 /// Both ends of an answered session.
 async fn session() -> (Session, Session, [Mux; 2]) {
@@ -38,7 +42,7 @@ async fn an_end_that_lies_behind_an_answer_is_read_before_the_reset_that_came_af
 
         let (near, mut far, _links) = session().await;
         far.write_bytes(Bytes::from_static(b"more")).await.unwrap();
-        let mut flow = Flow::new(&Memory::default(), &Arc::default(), None);
+        let mut flow = Flow::new(&Memory::default(), Beside::Server, &Arc::default(), None);
         let agent = tokio::spawn(async move {
             let Some(local) = connection.stream() else { return };
             let result = flow.run(local, &near).await;
@@ -49,6 +53,62 @@ async fn an_end_that_lies_behind_an_answer_is_read_before_the_reset_that_came_af
         assert_eq!(answer, b"answer");
         agent.await.unwrap();
     }
+}
+
+/// Before the answer nothing is read that can't be kept: it waits in the connection. Afterwards it goes out, and the
+/// session can't be started anew any more: not even what is kept of it goes out again then.
+#[tokio::test]
+async fn what_can_not_be_kept_is_not_read_before_the_answer() {
+    let memory = Memory::default();
+    let mut others = Vec::new();
+    let fill = |others: &mut Vec<Kept>| {
+        while memory.used() < MEMORY {
+            let mut kept = Kept::new(&memory);
+            assert!(kept.push(&Bytes::from(vec![0; MOST.min(MEMORY - memory.used())])));
+            others.push(kept);
+        }
+    };
+    let (near, far, _links) = session().await;
+    let (stream, mut app) = std::os::unix::net::UnixStream::pair().unwrap();
+    stream.set_nonblocking(true).unwrap();
+    let local = LocalStream::from(tokio::net::UnixStream::from_std(stream).unwrap());
+    let mut flow = Flow::new(&memory, Beside::Application, &Arc::default(), None);
+
+    app.write_all(b"the beginning, ").unwrap();
+    flow.inbound.step(&local, &far, Keep::All).await.unwrap();
+    // There is room when the application has nothing to say, and none when it goes on.
+    {
+        let mut waiting = pin!(flow.inbound.step(&local, &far, Keep::All));
+        assert!(poll_fn(|cx| Poll::Ready(waiting.as_mut().poll(cx).is_pending())).await);
+        fill(&mut others);
+        app.write_all(b"and the rest").unwrap();
+        waiting.await.unwrap();
+    }
+    assert!(!flow.inbound.may_step(), "it waits for the answer");
+    assert!(local.has_unread());
+    assert_eq!(flow.sent(), 15);
+    assert!(flow.is_kept() && flow.replay(0));
+    flow.inbound.step(&local, &far, Keep::All).await.unwrap();
+
+    // Somebody lets go of a little: so much is read.
+    others.pop();
+    let mut held = Kept::new(&memory);
+    held.reserve(MEMORY - memory.used() - 4);
+    assert!(flow.inbound.may_step());
+    flow.inbound.step(&local, &far, Keep::All).await.unwrap();
+    assert_eq!(flow.sent(), 19);
+
+    // After the answer it is not kept any more, and not said again.
+    flow.inbound.step(&local, &far, Keep::Some).await.unwrap();
+    assert_eq!(flow.sent(), 27);
+    assert!(!flow.is_kept() && !flow.replay(0));
+    let mut said = Vec::new();
+    while said.len() < 42 {
+        said.extend(near.read_bytes().await.unwrap().unwrap());
+    }
+    assert_eq!(said, b"the beginning, the beginning, and the rest");
+    drop((others, held, flow));
+    assert_eq!(memory.used(), 0);
 }
 
 fn until(stream: &std::net::TcpStream, event: PollFlags) {

@@ -42,11 +42,13 @@ fn vectors() {
         source: Some(Name::new("web-1").unwrap()),
         again: Some(0),
         time_left: Some(Duration::from_secs(10)),
+        trail: vec![ConnectionId::new([5; 16])],
         ..session
     };
     expected.extend_from_slice(b"\x03\x10");
     expected.extend_from_slice(&[9; 16]);
-    expected.extend_from_slice(b"\x04\x02\xac\x02\x06\x05web-1\x07\x01\x00\x08\x02\x90\x4e");
+    expected.extend_from_slice(b"\x04\x02\xac\x02\x06\x05web-1\x07\x01\x00\x08\x02\x90\x4e\x09\x10");
+    expected.extend_from_slice(&[5; 16]);
     assert_eq!(full.encode(), expected);
     assert_eq!(RoutingHeader::decode(&expected), Ok(full));
 }
@@ -102,12 +104,15 @@ fn every_fault_has_its_error() {
         (raw_session(&[(RELAY_HOPS, &[1, 1])]), HeaderError::Length { field_type: RELAY_HOPS, len: 2 }),
         (raw_session(&[(RELAY_HOPS, &[])]), HeaderError::Number(VarintError::Incomplete)),
         (raw_session(&[(RELAY_HOPS, &[0x80, 0])]), HeaderError::Number(VarintError::NotCanonical)),
+        (raw_session(&[(TRAIL, &[])]), HeaderError::Length { field_type: TRAIL, len: 0 }),
+        (raw_session(&[(TRAIL, &[7; 17])]), HeaderError::Length { field_type: TRAIL, len: 17 }),
+        (raw_session(&[(TRAIL, &[7; 144])]), HeaderError::Length { field_type: TRAIL, len: 144 }),
         (raw_session(&[(KIND, &[2])]), HeaderError::Kind(2)),
         (raw(&[(KIND, &[1]), (SERVICE, b"a")]), HeaderError::Unexpected { field_type: SERVICE }),
         (raw(&[(KIND, &[1]), (SESSION, &[7; 16])]), HeaderError::Unexpected { field_type: SESSION }),
         (vec![1; MAX_HEADER_LEN + 1], HeaderError::TooLong(MAX_HEADER_LEN + 1)),
     ];
-    assert_eq!(cases.len(), 26);
+    assert_eq!(cases.len(), 29);
     for (bytes, error) in cases {
         assert_eq!(RoutingHeader::decode(&bytes), Err(error), "{bytes:02x?}");
     }
@@ -136,6 +141,7 @@ fn the_largest_header_fits() {
         source: Some(long),
         again: Some(u64::MAX),
         time_left: Some(Duration::from_millis(u64::MAX)),
+        trail: vec![ConnectionId::MAX; MAX_TRAIL],
         unknown: vec![UnknownField { field_type: 50, value: vec![0; MAX_UNKNOWN_LEN - 3].into() }],
     };
     let bytes = header.encode();
@@ -152,7 +158,7 @@ fn any_header() -> impl Strategy<Value = RoutingHeader> {
         1 => Just(Target::Control),
     ];
     let unknown =
-        (prop_oneof![Just(0), 9u64..300, any::<u64>().prop_map(|n| n | 16)], vec(any::<u8>(), 0..40))
+        (prop_oneof![Just(0), 10u64..300, any::<u64>().prop_map(|n| n | 16)], vec(any::<u8>(), 0..40))
             .prop_map(|(field_type, value)| UnknownField { field_type, value: value.into() });
     (
         target,
@@ -161,16 +167,11 @@ fn any_header() -> impl Strategy<Value = RoutingHeader> {
         proptest::option::of(name()),
         proptest::option::of(any::<u64>()),
         proptest::option::of(any::<u64>().prop_map(Duration::from_millis)),
+        vec(ident().prop_map(ConnectionId::new), 0..=MAX_TRAIL),
         vec(unknown, 0..MAX_UNKNOWN_FIELDS),
     )
-        .prop_map(|(target, agent, relay_hops, source, again, time_left, unknown)| RoutingHeader {
-            target,
-            agent,
-            relay_hops,
-            source,
-            again,
-            time_left,
-            unknown,
+        .prop_map(|(target, agent, relay_hops, source, again, time_left, trail, unknown)| {
+            RoutingHeader { target, agent, relay_hops, source, again, time_left, trail, unknown }
         })
 }
 
