@@ -1,45 +1,80 @@
 //! `hopline relay`.
 
 use std::process::ExitCode;
+use std::time::Duration;
 
 use anyhow::Context as _;
 use hopline_admin::Address;
-use hopline_config::{MAX_FILE_BYTES, RelayFileConfig, StatusAddress, parse_relay};
+use hopline_config::{Faults, MAX_FILE_BYTES, RelayFileConfig, StatusAddress, parse_relay};
 use hopline_relay::{Relay, RelayConfig};
 
 use crate::args;
 use crate::commands::up::env;
-use crate::signals::{How, Stop};
+use crate::logging::Logging;
+use crate::signals::{How, Next, Stop};
 use crate::{files, limits, logging};
 
 pub(crate) async fn run(args: args::Relay, mut stop: Stop) -> anyhow::Result<ExitCode> {
-    let file = match &args.config {
-        None => RelayFileConfig::default(),
-        Some(path) => {
-            let text = files::read(path, MAX_FILE_BYTES)?;
-            match parse_relay(&text, &env(&path.display().to_string())) {
-                Ok(checked) => checked.config,
-                Err(faults) => {
-                    logging::say(&faults.to_string());
-                    return Ok(ExitCode::FAILURE);
+    let file = match read(&args)? {
+        Ok(file) => file,
+        Err(faults) => {
+            logging::say(&faults.to_string());
+            return Ok(ExitCode::FAILURE);
+        }
+    };
+    let mut logging = logging::start(&file.log);
+    limits::log_open_files();
+    let mut drain = drain_of(&args, &file);
+    let start = async { Relay::start(config_of(&args, file.clone()).await?).await.context("can't start") };
+    let relay = tokio::select! {
+        relay = start => relay?,
+        _ = stop.wait() => return Ok(ExitCode::SUCCESS),
+    };
+    if let Some(address) = relay.admin_addr() {
+        tracing::info!(%address, "status address open");
+    }
+    let how = loop {
+        match stop.next().await {
+            Next::Stop(how) => break how,
+            Next::Reload => {
+                if let Some(new) = reload(&mut logging, &args, &file) {
+                    drain = drain_of(&args, &new);
                 }
             }
         }
     };
-    logging::start(&file.log);
-    limits::log_open_files();
-    let mut config = RelayConfig::new(files::relay_state(args.state.or(file.state))?);
-    if let Some(listen) = args.listen.or(file.listen) {
+    if how == How::Drain {
+        tokio::select! {
+            () = relay.drain(drain) => {}
+            () = stop.again() => tracing::info!("a second signal: no more waiting"),
+        }
+    }
+    tracing::info!("stopping");
+    relay.shutdown().await;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The config file, if there is one.
+fn read(args: &args::Relay) -> anyhow::Result<Result<RelayFileConfig, Faults>> {
+    let Some(path) = &args.config else { return Ok(Ok(RelayFileConfig::default())) };
+    let text = files::read(path, MAX_FILE_BYTES)?;
+    Ok(parse_relay(&text, &env(&path.display().to_string())).map(|checked| checked.config))
+}
+
+/// The command line and the file behind it.
+async fn config_of(args: &args::Relay, file: RelayFileConfig) -> anyhow::Result<RelayConfig> {
+    let mut config = RelayConfig::new(files::relay_state(args.state.clone().or(file.state))?);
+    if let Some(listen) = args.listen.clone().or(file.listen) {
         config.listen = listen.to_string();
     }
-    config.name = match args.name {
+    config.name = match &args.name {
         Some(name) => name.to_string(),
         None => files::host_name().unwrap_or(config.name),
     };
     let (listen, hosts) = file.admin.map(|admin| (admin.listen, admin.hosts)).unzip();
     let names = hosts.into_iter().flatten().chain(args.admin_host.iter().cloned());
     config.admin_hosts = names.map(|name| name.to_string()).collect();
-    config.admin = match args.admin.or(listen) {
+    config.admin = match args.admin.clone().or(listen) {
         Some(address) => Some(resolve(address).await?),
         None => None,
     };
@@ -49,23 +84,45 @@ pub(crate) async fn run(args: args::Relay, mut stop: Stop) -> anyhow::Result<Exi
     config.liveness = file.keepalive;
     config.answer_timeout = file.answer_timeout;
     config.hold = file.hold.unwrap_or(config.hold);
-    let drain = args.drain.or(file.drain).unwrap_or(hopline_config::DEFAULT_DRAIN);
-    let relay = tokio::select! {
-        relay = Relay::start(config) => relay.context("can't start")?,
-        _ = stop.wait() => return Ok(ExitCode::SUCCESS),
-    };
-    if let Some(address) = relay.admin_addr() {
-        tracing::info!(%address, "status address open");
+    Ok(config)
+}
+
+fn drain_of(args: &args::Relay, file: &RelayFileConfig) -> Duration {
+    args.drain.or(file.drain).unwrap_or(hopline_config::DEFAULT_DRAIN)
+}
+
+/// Takes over a changed file; one with faults changes nothing. `started` is the one that the relay was started with.
+fn reload(logging: &mut Logging, args: &args::Relay, started: &RelayFileConfig) -> Option<RelayFileConfig> {
+    if args.config.is_none() {
+        tracing::info!("nothing to reload: this relay has no config file");
+        return None;
     }
-    if stop.wait().await == How::Drain {
-        tokio::select! {
-            () = relay.drain(drain) => {}
-            () = stop.again() => tracing::info!("a second signal: no more waiting"),
+    let file = match read(args) {
+        Ok(Ok(file)) => file,
+        Ok(Err(faults)) => {
+            tracing::error!("nothing was reloaded: {faults}");
+            return None;
         }
+        Err(error) => {
+            tracing::error!("nothing was reloaded: {}", files::causes(&error));
+            return None;
+        }
+    };
+    let differs = [
+        ("listen", file.listen != started.listen),
+        ("state", file.state != started.state),
+        ("admin", file.admin != started.admin),
+        ("keepalive", file.keepalive != started.keepalive),
+        ("hold", file.hold != started.hold),
+        ("answer_timeout", file.answer_timeout != started.answer_timeout),
+        ("log", !logging.reload(&file.log)),
+    ];
+    let not_applied: Vec<_> = differs.iter().filter_map(|(key, differs)| differs.then_some(*key)).collect();
+    tracing::info!("config file reloaded");
+    if !not_applied.is_empty() {
+        tracing::warn!(keys = ?not_applied, "these keys have changed and need a restart");
     }
-    tracing::info!("stopping");
-    relay.shutdown().await;
-    Ok(ExitCode::SUCCESS)
+    Some(file)
 }
 
 async fn resolve(address: StatusAddress) -> anyhow::Result<Address> {

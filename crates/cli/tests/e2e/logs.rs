@@ -26,6 +26,18 @@ fn session(slot: &Slot) {
     assert_eq!(app.read_to_eof(), b"");
 }
 
+/// A path whose processes say much, to pipes.
+fn piped() -> World {
+    World::start(WorldOptions {
+        log: "debug,hopline_link=trace,hopline_edge=trace,hopline_relay=trace",
+        sidecar_keys: "log: { access: true }\n",
+        agent_keys: "log: { access: true }\n",
+        relay_file: "log: { access: true }\n",
+        piped: true,
+        ..WorldOptions::default()
+    })
+}
+
 fn dropped(admin: &str) -> u64 {
     status_field(admin, "log_lines_dropped").as_u64().unwrap()
 }
@@ -38,14 +50,7 @@ fn admins(world: &World) -> [&str; 3] {
 /// the queue, and further; links live; the status says what was dropped, and so does the log once it is read again.
 #[test]
 fn p22_a_log_that_nobody_reads_holds_up_nothing() {
-    let world = World::start(WorldOptions {
-        log: "debug,hopline_link=trace,hopline_edge=trace,hopline_relay=trace",
-        sidecar_keys: "log: { access: true }\n",
-        agent_keys: "log: { access: true }\n",
-        relay_file: "log: { access: true }\n",
-        piped: true,
-        ..WorldOptions::default()
-    });
+    let world = piped();
     let slot = &world.slots[0];
     session(slot);
     for process in world.processes() {
@@ -82,6 +87,49 @@ fn p22_a_log_that_nobody_reads_holds_up_nothing() {
         process.signal(signal);
         assert_eq!(process.wait_exit(STUCK_END).code(), Some(0));
     }
+}
+
+/// How long sessions take beside a log that nobody reads, and beside one that is read, in turn.
+#[test]
+#[ignore = "a soak of a minute, whose figures want a quiet machine"]
+fn p22_soak_of_a_log_that_nobody_reads() {
+    let world = piped();
+    let slot = &world.slots[0];
+    let total = || admins(&world).map(dropped);
+    let (mut read, mut unread) = (Vec::new(), Vec::new());
+    for round in 0..6 {
+        let (is_read, before) = (round % 2 == 0, total());
+        for process in world.processes() {
+            if is_read {
+                process.read_on();
+            } else {
+                process.stop_reading();
+            }
+        }
+        // Until every queue is full, or empty.
+        let is_settled = || is_read || total().iter().zip(before).all(|(now, before)| *now > before);
+        for _ in 0..if is_read { 2 } else { 50 } {
+            (0..200).for_each(|_| session(slot));
+            if is_settled() {
+                break;
+            }
+        }
+        let times = if is_read { &mut read } else { &mut unread };
+        times.extend((0..1_000).map(|_| {
+            let began = Instant::now();
+            session(slot);
+            began.elapsed()
+        }));
+    }
+    let p99 = |times: &mut Vec<Duration>| {
+        times.sort_unstable();
+        (times[times.len() / 2], times[times.len() * 99 / 100])
+    };
+    let (read, unread) = (p99(&mut read), p99(&mut unread));
+    let dropped = total();
+    println!("median and p99, read: {read:?}, unread: {unread:?}; dropped: {dropped:?}");
+    assert!(dropped.iter().all(|lines| *lines > 0));
+    assert!(unread.1 <= read.1 * 2, "p99 {unread:?}, beside a log that is read {read:?}");
 }
 
 /// A pipe that is full from the start: what would be read first never is.

@@ -6,7 +6,7 @@ use std::net::TcpStream;
 use rustix::process::Signal;
 
 use crate::ends::reason_at;
-use crate::harness::{Conn, Kind, PATIENCE, World, WorldOptions, until};
+use crate::harness::{Conn, Kind, PATIENCE, Process, World, WorldOptions, hopline, shared, until};
 
 /// Rewrites the file of an edge.
 fn rewrite(world: &World, edge: &str, change: impl FnOnce(String) -> String) {
@@ -138,4 +138,93 @@ fn f136_bad_file_changes_nothing() {
         assert!(before.iter().zip(&after).all(|(a, b)| (&a.name, &a.listen) == (&b.name, &b.listen)));
     }
     world.works(slot);
+}
+
+/// `log:` of an edge: what is logged changes at once, but for the format.
+#[test]
+fn reload_of_what_is_logged() {
+    let world = shared();
+    let folder = tempfile::TempDir::new().unwrap();
+    let file = folder.path().join("edge.yaml");
+    let write = |log: &str| {
+        let rest =
+            "relay: [\"127.0.0.1:9\"]\nconnect: { a: { listen: \"127.0.0.1:0\", open_timeout: 100ms } }\n";
+        std::fs::write(&file, format!("log: {{ {log} }}\n{rest}")).unwrap();
+    };
+    write("level: info");
+    let mut command = hopline();
+    command.arg("up").arg("-c").arg(&file).arg("--state").arg(&world.sidecar.state);
+    let edge = Process::spawn("edge", folder.path(), command);
+    let address = edge.logged("mapping open mapping=a listens=");
+    let lines = || edge.log().matches("hopline_access: session over").count();
+    let session = || {
+        Conn::Tcp(TcpStream::connect(&address).unwrap()).patient().drain();
+    };
+    session();
+    let reloads = || edge.log().matches("config file reloaded").count();
+    let reload = |count: usize| {
+        edge.signal(Signal::HUP);
+        until("a reload", PATIENCE, || (reloads() == count).then_some(()));
+    };
+    assert_eq!(lines(), 0);
+    write("level: error, access: true");
+    edge.signal(Signal::HUP);
+    until("an access line", PATIENCE, || {
+        session();
+        (lines() > 0).then_some(())
+    });
+    // Errors only: not even this reload has a line.
+    assert_eq!(reloads(), 0, "{}", edge.log());
+    write("level: info, access: true, format: json");
+    reload(1);
+    edge.logged("these keys have changed and need a restart keys=[\"log\"]");
+    write("level: info");
+    reload(2);
+    let before = lines();
+    session();
+    assert_eq!(lines(), before);
+}
+
+/// A relay's file: what can change does, a key that can't is named, one with faults changes nothing.
+#[test]
+fn reload_of_a_relay() {
+    let folder = tempfile::TempDir::new().unwrap();
+    let file = folder.path().join("relay.yaml");
+    let state = folder.path().join("relay");
+    let write = |text: &str| {
+        let listen = "listen: \"127.0.0.1:0\"\n";
+        std::fs::write(&file, format!("{listen}state: {}\n{text}", state.display())).unwrap();
+    };
+    write("log: { level: info }\n");
+    let mut command = hopline();
+    command.args(["relay", "-c"]).arg(&file);
+    let relay = Process::spawn("relay", folder.path(), command);
+    let address = relay.logged("relay listens listen=");
+    let failed = || relay.log().matches("DEBUG TLS handshake failed").count();
+    let stranger = || drop(TcpStream::connect(&address).unwrap());
+    stranger();
+    write("log: { level: debug }\n");
+    relay.signal(Signal::HUP);
+    relay.logged("config file reloaded");
+    until("a debug line", PATIENCE, || {
+        stranger();
+        (failed() > 0).then_some(())
+    });
+    write("log: { level: info }\nholt: 3s\n");
+    relay.signal(Signal::HUP);
+    relay.logged("nothing was reloaded: ");
+    let before = failed();
+    until("it is as it was", PATIENCE, || {
+        stranger();
+        (failed() > before).then_some(())
+    });
+    std::fs::remove_file(&file).unwrap();
+    relay.signal(Signal::HUP);
+    relay.logged("relay.yaml: No such file");
+    write("log: { level: debug, format: json }\nadmin: 127.0.0.1:0\n");
+    relay.signal(Signal::HUP);
+    let keys = relay.logged("these keys have changed and need a restart keys=");
+    assert!(keys.contains("\"admin\""), "{}", relay.log());
+    assert!(relay.log().contains("\"log"), "{}", relay.log());
+    assert!(relay.is_running());
 }
