@@ -6,8 +6,10 @@ use std::time::{Duration, Instant};
 
 static START: LazyLock<Instant> = LazyLock::new(Instant::now);
 
-/// Microseconds since this process first asked; never goes back.
-pub(crate) fn now_us() -> u64 {
+/// The clock of the service's replies, for whoever runs it in this process: microseconds since the process first asked.
+/// Never goes back.
+#[must_use]
+pub fn now_us() -> u64 {
     // A process runs for less than 500,000 years.
     u64::try_from(START.elapsed().as_micros()).unwrap_or(u64::MAX)
 }

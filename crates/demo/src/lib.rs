@@ -35,6 +35,7 @@ mod table;
 mod target;
 
 pub use blackhole::Blackhole;
+pub use clock::now_us;
 pub use path::Path;
 pub use rows::Row;
 pub use run::{DemoOptions, run};

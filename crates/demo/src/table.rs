@@ -86,6 +86,7 @@ mod tests {
             expected: "x".repeat(60),
             measured: "42 ms".to_owned(),
             held: false,
+            tries: 1,
         };
         let text = format!("{}{}", head(), row(&long));
         assert!(text.lines().all(|line| line.chars().count() <= 98), "{text}");

@@ -9,6 +9,7 @@ mod access;
 mod attacked;
 mod cli;
 mod counts;
+mod deadlines;
 mod dialling;
 mod ends;
 mod far;

@@ -43,6 +43,8 @@ pub struct Row {
     pub measured: String,
     /// Whether that is within the promise.
     pub held: bool,
+    /// How often it was measured until it held, or was given up. What missed before stands in `measured`.
+    pub tries: u32,
 }
 
 /// Which row.
@@ -88,6 +90,7 @@ pub(crate) struct Outcome {
     measured: String,
     held: bool,
     off: f64,
+    tries: u32,
 }
 
 impl Kind {
@@ -185,6 +188,7 @@ pub(crate) async fn measure(kind: Kind, stage: &Stage<'_>) -> Row {
         expected: kind.expected().to_owned(),
         measured: outcome.measured,
         held: outcome.held,
+        tries: outcome.tries,
     }
 }
 
@@ -223,7 +227,7 @@ impl Entry {
 
 impl Outcome {
     fn of(held: bool, measured: String) -> Self {
-        Self { measured, held, off: 0.0 }
+        Self { measured, held, off: 0.0, tries: 1 }
     }
 
     fn failed(measured: String) -> Self {
@@ -232,27 +236,40 @@ impl Outcome {
 
     /// Held when nothing is out of bounds; `off_ms` says by how much the worst figure is.
     fn timed(off_ms: f64, measured: String) -> Self {
-        Self { measured, held: off_ms <= 0.0, off: off_ms }
+        Self { measured, held: off_ms <= 0.0, off: off_ms, tries: 1 }
     }
 }
 
-/// Measures until a try holds, at most [`TRIES`] times, and returns the best with the number of tries.
+/// Measures until a try holds, at most [`TRIES`] times, and returns the best with the number of tries and by how much the
+/// others missed.
 ///
 /// The bounds are a few milliseconds and the machine may be busy with other things; a path that is too slow
 /// is too slow every time. An error is no timing and is not tried again.
 async fn best_of(mut attempt: impl AsyncFnMut() -> anyhow::Result<Outcome>) -> anyhow::Result<Outcome> {
     let mut best = attempt().await?;
-    let mut tries = 1;
-    while !best.held && tries < TRIES {
-        let next = attempt().await?;
-        tries += 1;
+    let mut misses = Vec::new();
+    while !best.held && best.tries < TRIES {
+        let mut next = attempt().await?;
+        next.tries = best.tries + 1;
         if next.held || next.off < best.off {
+            misses.push(best.off);
             best = next;
+        } else {
+            misses.push(next.off);
+            best.tries = next.tries;
         }
     }
-    let count = if tries == 1 { "1 try".to_owned() } else { format!("best of {tries} tries") };
-    best.measured = format!("{}; {count}", best.measured);
+    best.measured += &match (best.tries, best.held) {
+        (1, _) => "; first try".to_owned(),
+        (tries, true) => format!("; try {tries}, after {} outside", spelled_ms(&misses)),
+        (tries, false) => format!("; best of {tries} tries, {:.1} ms outside", best.off),
+    };
     Ok(best)
+}
+
+fn spelled_ms(figures: &[f64]) -> String {
+    let spelled: Vec<String> = figures.iter().map(|ms| format!("{ms:.1} ms")).collect();
+    spelled.join(" and ")
 }
 
 /// A client on a fresh channel that has made a call, as P2 asks: the first call pays for the connection.

@@ -250,12 +250,15 @@ async fn the_best_try_is_kept_and_counted() {
     let mut figures = vec![3.0, 1.0, 2.0].into_iter();
     let outcome =
         best_of(async || Ok(Outcome::timed(figures.next().unwrap(), "late".to_owned()))).await.unwrap();
-    assert_eq!((outcome.off, outcome.held), (1.0, false));
-    assert_eq!(outcome.measured, "late; best of 3 tries");
+    assert_eq!((outcome.off, outcome.held, outcome.tries), (1.0, false, 3));
+    assert_eq!(outcome.measured, "late; best of 3 tries, 1.0 ms outside");
 
     let mut figures = vec![3.0, 0.0].into_iter();
     let outcome =
         best_of(async || Ok(Outcome::timed(figures.next().unwrap(), "fine".to_owned()))).await.unwrap();
-    assert!(outcome.held);
-    assert_eq!(outcome.measured, "fine; best of 2 tries");
+    assert_eq!((outcome.held, outcome.tries), (true, 2));
+    assert_eq!(outcome.measured, "fine; try 2, after 3.0 ms outside");
+
+    let outcome = best_of(async || Ok(Outcome::timed(-1.0, "fine".to_owned()))).await.unwrap();
+    assert_eq!((outcome.measured.as_str(), outcome.tries), ("fine; first try", 1));
 }
