@@ -10,7 +10,8 @@ use anyhow::Context as _;
 use serde::Deserialize;
 
 use crate::apps;
-use crate::report::{self, Results};
+use crate::record;
+use crate::report;
 use crate::result::{Reference, Run, Value};
 use crate::scenario::Scenario;
 use crate::verdict::{Cell, cells};
@@ -47,62 +48,25 @@ fn read(root: &Path) -> anyhow::Result<Vec<Row>> {
     serde_json::from_str(&text).with_context(|| format!("{}", file.display()))
 }
 
-/// Where the results of one scenario are: a file for each, so that what is run again touches nothing else.
-pub(crate) fn results_file(root: &Path, scenario: &str) -> std::path::PathBuf {
-    root.join("lab/report/field").join(format!("{scenario}.json"))
-}
-
-/// Adds runs of field reports to their files.
+/// Writes `docs/field-reports.md` from the table and the newest runs on record.
 ///
 /// # Errors
 ///
 /// When a file cannot be read or written.
-pub(crate) fn store(root: &Path, newer: &Results) -> anyhow::Result<()> {
-    for scenario in crate::scenario::all().iter().filter(|scenario| scenario.is_field_report()) {
-        let own: Vec<Run> = newer.runs.iter().filter(|run| run.scenario == scenario.name).cloned().collect();
-        if own.is_empty() {
-            continue;
-        }
-        let own = Results { machine: newer.machine.clone(), runs: own };
-        let file = results_file(root, scenario.name);
-        let results = if file.exists() {
-            let mut results = Results::read(&file)?;
-            results.merge(own);
-            results
-        } else {
-            own
-        };
-        results.write(&file)?;
-    }
+pub(crate) fn write(root: &Path, scenarios: &[Scenario], runs: &[Run]) -> anyhow::Result<()> {
+    fs::write(root.join("docs/field-reports.md"), page(root, scenarios, runs)?)?;
     Ok(())
 }
 
-/// Writes `docs/field-reports.md` from the table and the results that are stored.
-///
-/// # Errors
-///
-/// When a file cannot be read or written.
-pub(crate) fn write(root: &Path, scenarios: &[Scenario], of_promises: &Results) -> anyhow::Result<()> {
-    fs::write(root.join("docs/field-reports.md"), page(root, scenarios, of_promises)?)?;
-    Ok(())
-}
-
-fn page(root: &Path, scenarios: &[Scenario], of_promises: &Results) -> anyhow::Result<String> {
+fn page(root: &Path, scenarios: &[Scenario], runs: &[Run]) -> anyhow::Result<String> {
     let rows = read(root)?;
-    let mut runs = of_promises.runs.clone();
-    let mut commits: Vec<String> = Vec::new();
-    for scenario in scenarios.iter().filter(|scenario| scenario.is_field_report()) {
-        let file = results_file(root, scenario.name);
-        if file.exists() {
-            let own = Results::read(&file)?;
-            runs.extend(own.runs);
-            commits.push(own.machine.commit);
-        }
-    }
-    commits.sort();
-    commits.dedup();
-    let cells = cells(scenarios, &runs);
-    let mut page = head(&rows, scenarios, &commits);
+    let is_field = |run: &&Run| {
+        scenarios.iter().any(|scenario| scenario.name == run.scenario && scenario.is_field_report())
+    };
+    let own: Vec<Run> = runs.iter().filter(is_field).cloned().collect();
+    let main_build = record::main_build(&own);
+    let cells = cells(scenarios, runs);
+    let mut page = head(&rows, scenarios, &main_build);
     let mut kind = "";
     for row in &rows {
         if row.kind != kind {
@@ -117,20 +81,20 @@ fn page(root: &Path, scenarios: &[Scenario], of_promises: &Results) -> anyhow::R
         if !row.note.is_empty() {
             tried = if tried.is_empty() { row.note.clone() } else { format!("{tried}. {}", row.note) };
         }
-        let (result, directly) = result(row, &cells, &runs);
+        let (result, directly) = result(row, &cells, runs);
         writeln!(page, "| {} | {} | {tried} | {result} | {directly} |", row.id, row.reported)?;
     }
     page += "\n# Figures\n";
     for scenario in scenarios.iter().filter(|scenario| scenario.is_field_report()) {
         let own: Vec<&Cell<'_>> = cells.iter().filter(|cell| cell.scenario.name == scenario.name).collect();
         if !own.is_empty() {
-            report::section(&mut page, scenario, &own)?;
+            report::section(&mut page, scenario, &own, &main_build)?;
         }
     }
     Ok(page)
 }
 
-fn head(rows: &[Row], scenarios: &[Scenario], commits: &[String]) -> String {
+fn head(rows: &[Row], scenarios: &[Scenario], main_build: &str) -> String {
     let mut counts: BTreeMap<Evidence, usize> = BTreeMap::new();
     for row in rows {
         *counts.entry(evidence(row, scenarios)).or_default() += 1;
@@ -139,18 +103,18 @@ fn head(rows: &[Row], scenarios: &[Scenario], commits: &[String]) -> String {
     format!(
         "# What users of such software report, and how Hopline does\n\nFailures of tunnels, relays, multiplexers and gRPC \
          proxies that their users have reported in public: each tried here. Written by `cargo xtask lab --report` from \
-         [lab/field-reports.json](../lab/field-reports.json) and the results of the scenarios; the same lab as that of \
-         the [lab report](lab-report.md), which says how it measures.\n\n| {} reports | |\n|---|---|\n| tried with real \
+         [lab/field-reports.json](../lab/field-reports.json) and the [record](../lab/record) of the scenarios; the same lab as \
+         that of the [lab report](lab-report.md), which says how it measures.\n\n| {} reports | |\n|---|---|\n| tried with real \
          processes on hosts of their own, and directly beside it | {} |\n| tried with real processes | {} |\n| tried by tests \
          of the crates, `cargo test` | {} |\n| not tried | {} |\n\nA scenario's name leads to its figures. *held*: every figure \
-         of every run is within its bound. *directly*: whether the same client and server with nothing between them are \
-         within the same bounds; where they are not, no proxy can be asked to be. Commits: {}.\n",
+         of every run is within its bound; *open*: known not to be, with its reason below. *directly*: whether the same client and server with nothing between them are \
+         within the same bounds; where they are not, no proxy can be asked to be. Behind each result stands the build that \
+         was measured; below, figures are of {main_build} where their row names no other.\n",
         rows.len(),
         count(Evidence::Beside),
         count(Evidence::Lab),
         count(Evidence::Crates),
         count(Evidence::Nothing),
-        if commits.is_empty() { "none".to_owned() } else { commits.join(", ") },
     )
 }
 
@@ -185,21 +149,30 @@ fn result(row: &Row, cells: &[Cell<'_>], runs: &[Run]) -> (String, String) {
         return (if row.tests.is_empty() { "" } else { "in `cargo test`" }.to_owned(), String::new());
     }
     let own: Vec<&Cell<'_>> = cells.iter().filter(|cell| named.contains(&cell.scenario.name)).collect();
-    let failed = own.iter().any(|cell| cell.holds == Some(false))
-        || runs.iter().any(|run| run.error.is_some() && named.contains(&run.scenario.as_str()));
+    let fails =
+        |open: bool| own.iter().any(|cell| cell.holds == Some(false) && cell.scenario.open.is_some() == open);
+    let failed = fails(false)
+        || runs
+            .iter()
+            .any(|run| run.error.is_some() && !run.replaced && named.contains(&run.scenario.as_str()));
     let missing = named.iter().any(|name| !own.iter().any(|cell| cell.scenario.name == *name));
     let result = match (failed, missing) {
         (true, _) => "**failed**",
         (false, true) => "not run",
+        (false, false) if fails(true) => "**open**",
         (false, false) => "held",
     };
+    let mut builds: Vec<&str> = own.iter().map(|cell| cell.build).collect();
+    builds.sort_unstable();
+    builds.dedup();
+    let at = if builds.is_empty() { String::new() } else { format!(" at {}", builds.join(", ")) };
     let direct: Vec<&Cell<'_>> = own.iter().copied().filter(|cell| cell.way == "direct").collect();
     let directly = match &direct[..] {
         [] => "",
         some if some.iter().all(|cell| direct_holds(cell)) => "the same",
         _ => "fails",
     };
-    (result.to_owned(), directly.to_owned())
+    (format!("{result}{at}"), directly.to_owned())
 }
 
 /// Whether what was measured directly is within the bound that the chain is held to.
@@ -207,7 +180,7 @@ fn direct_holds(cell: &Cell<'_>) -> bool {
     let (broken, deadline) = apps::statuses(cell.app);
     let bound = cell.figure.bound.alone();
     let reference = Reference { direct: &[] as &[Value], broken, deadline };
-    cell.values.iter().all(|value| bound.holds(value, &reference) != Some(false))
+    bound.holds(&cell.values, &reference) != Some(false)
 }
 
 #[cfg(test)]

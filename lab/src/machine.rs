@@ -17,7 +17,8 @@ pub(crate) struct Machine {
     pub(crate) system: String,
     pub(crate) kernel: String,
     pub(crate) processors: String,
-    /// The load average when the runs began and when they had ended: other work on the machine makes figures late.
+    /// The load average when the runs began, in older passes also when they had ended: other work on the machine makes
+    /// figures late. Each run says its own.
     #[serde(default)]
     pub(crate) load: String,
     /// The kernel's TCP.
@@ -46,7 +47,7 @@ impl Machine {
         Ok(Self {
             commit: commit(root),
             hopline: shell::run(&[&hopline, "--version"])?.trim().to_owned(),
-            date: shell::run(&["date", "--utc", "+%Y-%m-%d %H:%M UTC"])?.trim().to_owned(),
+            date: now(),
             system: line("/etc/os-release", "PRETTY_NAME="),
             kernel: fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default().trim().to_owned(),
             processors: format!("{count} × {}, {} MiB", line("/proc/cpuinfo", "model name"), memory / 1_024),
@@ -62,6 +63,11 @@ impl Machine {
                 .collect(),
         })
     }
+}
+
+/// Date and time, to the minute; empty if `date` can't say it.
+pub(crate) fn now() -> String {
+    shell::run(&["date", "--utc", "+%Y-%m-%d %H:%M UTC"]).unwrap_or_default().trim().to_owned()
 }
 
 /// The load average of the last minute.
@@ -81,4 +87,23 @@ fn commit(root: &Path) -> String {
     let changed = git(&["status", "--porcelain"]).unwrap_or_default();
     let mark = if changed.is_empty() { "" } else { " with changes" };
     format!("{}{mark}", commit.trim())
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::Machine;
+
+    pub(crate) fn machine() -> Machine {
+        Machine {
+            commit: "abc".to_owned(),
+            hopline: "hopline 1".to_owned(),
+            date: "2026-11-30 07:26 UTC".to_owned(),
+            system: "Debian".to_owned(),
+            kernel: "6".to_owned(),
+            processors: "2".to_owned(),
+            load: "0.1".to_owned(),
+            congestion: "cubic".to_owned(),
+            applications: vec![("go".to_owned(), "grpc-go 1".to_owned())],
+        }
+    }
 }

@@ -18,6 +18,7 @@ mod measure;
 mod needs;
 mod plan;
 mod process;
+mod record;
 mod report;
 mod result;
 mod runner;
@@ -41,7 +42,7 @@ use clap::Parser;
 use crate::janitor::Janitor;
 use crate::machine::Machine;
 use crate::plan::Step;
-use crate::report::Results;
+use crate::record::{Head, Record, Writer};
 use crate::result::{Bound, Run};
 use crate::scenario::Scenario;
 use crate::world::Programs;
@@ -83,13 +84,13 @@ struct Arguments {
     /// Keeps the folder of each run with its logs in /dev/shm, as `hopline-lab-kept-...`; RUST_LOG says what is logged.
     #[arg(long)]
     keep: bool,
-    /// Adds the results to this file, made if it is missing.
-    #[arg(long, value_name = "FILE")]
-    json: Option<PathBuf>,
-    /// Adds the results to lab/report, and writes docs/lab-report.md and docs/field-reports.md anew. With nothing to run
-    /// it only writes the pages.
+    /// Adds the runs to the pages' record, lab/record, and writes docs/lab-report.md and docs/field-reports.md anew. With
+    /// nothing to run it only writes the pages. Without it the runs are on record in target/lab-record.
     #[arg(long)]
     report: bool,
+    /// Why it is measured, for the record: what is measured again says why.
+    #[arg(long, value_name = "TEXT", default_value = "")]
+    note: String,
     /// The `hopline` binary to run; without it cargo builds one.
     #[arg(long, value_name = "FILE")]
     hopline: Option<PathBuf>,
@@ -125,9 +126,8 @@ fn lab() -> anyhow::Result<()> {
         some => some.to_vec(),
     };
     let root = root();
-    let stored = root.join("lab/report/results.json");
     if arguments.report && arguments.only.is_empty() && !arguments.smoke && !arguments.all {
-        return write_pages(&root, &Results::read(&stored)?);
+        return write_pages(&root);
     }
     let plan = planned(&arguments)?;
     let scenarios = if plan.is_some() { Vec::new() } else { chosen(&arguments)? };
@@ -147,6 +147,12 @@ fn lab() -> anyhow::Result<()> {
     if let Some(plan) = plan {
         return chaos::prove(&programs, &folder, arguments.seed, &plan, &target);
     }
+    let head = Head {
+        machine: Machine::read(&root, &programs)?,
+        asked: words[1..].join(" "),
+        note: arguments.note.clone(),
+    };
+    let record = Writer::begin(&record::folder(&root, &target, arguments.report), &head)?;
     let work = runner::Work {
         scenarios: &scenarios,
         programs: &programs,
@@ -155,54 +161,25 @@ fn lab() -> anyhow::Result<()> {
         side_by_side: arguments.side_by_side,
         keep: arguments.keep,
         folder,
+        record: &record,
     };
     for language in &programs.apps {
         say(&format!("{}: {}", language.name, language.version))?;
     }
     say(&format!("{} scenarios, about {} s", scenarios.len(), runner::estimate(&work)))?;
-    let mut machine = Machine::read(&root, &programs)?;
     let runs = runner::run(&work);
-    machine.load = format!("{} to {}", machine.load, machine::load());
+    say(&format!("on record: {}", record.path.display()))?;
     let judged = judge(&scenarios, &runs);
-    let measured = Results { machine, runs };
-    if let Some(file) = &arguments.json {
-        add(file, measured.clone())?;
-    }
     if arguments.report {
-        report(&root, &stored, measured)?;
+        write_pages(&root)?;
     }
     judged
 }
 
-/// Adds runs to a file of results, which is made if it is missing.
-fn add(file: &Path, newer: Results) -> anyhow::Result<Results> {
-    let mut results = if file.exists() {
-        Results::read(file)?
-    } else {
-        Results { machine: newer.machine.clone(), runs: Vec::new() }
-    };
-    results.merge(newer);
-    results.write(file)?;
-    Ok(results)
-}
-
-/// Adds runs to the stored results, those of field reports to theirs, and writes both pages.
-fn report(root: &Path, stored: &Path, measured: Results) -> anyhow::Result<()> {
-    let all = scenario::all();
-    field::store(root, &measured)?;
-    let is_field =
-        |run: &Run| all.iter().any(|scenario| scenario.name == run.scenario && scenario.is_field_report());
-    let rest = Results {
-        runs: measured.runs.into_iter().filter(|run| !is_field(run)).collect(),
-        machine: measured.machine,
-    };
-    let promises = if rest.runs.is_empty() { Results::read(stored)? } else { add(stored, rest)? };
-    write_pages(root, &promises)
-}
-
-fn write_pages(root: &Path, promises: &Results) -> anyhow::Result<()> {
-    report::write(root, &scenario::all(), promises)?;
-    field::write(root, &scenario::all(), promises)
+fn write_pages(root: &Path) -> anyhow::Result<()> {
+    let record = Record::read(root)?;
+    report::write(root, &scenario::all(), &record)?;
+    field::write(root, &scenario::all(), &record.current())
 }
 
 /// Prints what was promised and measured.
@@ -233,7 +210,7 @@ fn judge(scenarios: &[Scenario], runs: &[Run]) -> anyhow::Result<()> {
             faults.push(what);
         }
     }
-    for run in runs.iter().filter(|run| run.error.is_some()) {
+    for run in runs.iter().filter(|run| run.error.is_some() && !run.replaced) {
         faults.push(format!("{} {} {} #{} has no measurement", run.scenario, run.app, run.way, run.run));
     }
     if !faults.is_empty() {

@@ -10,6 +10,8 @@ use std::time::Instant;
 use crate::apps::Language;
 use crate::fault::Late;
 use crate::leftovers;
+use crate::machine;
+use crate::record::Writer;
 use crate::result::Run;
 use crate::scenario::{Case, Pace, Scenario};
 use crate::world::{Programs, Way};
@@ -28,6 +30,8 @@ pub(crate) struct Work<'a> {
     pub(crate) keep: bool,
     /// Where worlds have their folders.
     pub(crate) folder: PathBuf,
+    /// Where each run is kept as soon as it has ended.
+    pub(crate) record: &'a Writer,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -52,17 +56,17 @@ pub(crate) fn run(work: &Work<'_>) -> Vec<Run> {
         for _ in 0..work.side_by_side {
             scope.spawn(|| {
                 while let Some(item) = next() {
-                    let run = one(work, item);
-                    done.lock().unwrap_or_else(PoisonError::into_inner).push(run);
+                    let runs = one(work, item);
+                    done.lock().unwrap_or_else(PoisonError::into_inner).extend(runs);
                 }
             });
         }
     });
     let mut runs = done.into_inner().unwrap_or_else(PoisonError::into_inner);
-    runs.extend(alone.into_iter().map(|item| one(work, item)));
+    runs.extend(alone.into_iter().flat_map(|item| one(work, item)));
     let place = |run: &Run| {
         let scenario = work.scenarios.iter().position(|scenario| scenario.name == run.scenario);
-        (scenario, run.app.clone(), run.way.clone(), run.run)
+        (scenario, run.app.clone(), run.way.clone(), run.run, !run.replaced)
     };
     runs.sort_by_key(place);
     runs
@@ -99,32 +103,27 @@ fn items<'a>(work: &Work<'a>) -> Vec<Item<'a>> {
     items
 }
 
-/// A run; another one in its place when a fault of it came late, a few times.
-fn one(work: &Work<'_>, item: Item<'_>) -> Run {
-    const AGAIN: u32 = 4;
-    let mut late = 0;
+/// A run; another one in its place when a fault of it came late, a few times. All of them are kept: what was measured before
+/// the fault counts.
+fn one(work: &Work<'_>, item: Item<'_>) -> Vec<Run> {
+    const AGAIN: usize = 4;
+    let mut runs = Vec::new();
     loop {
-        match attempt(work, item, late == AGAIN) {
-            Ok(run) => {
-                say(&run);
-                return run;
-            }
-            Err(error) => {
-                late += 1;
-                let name = item.scenario.name;
-                // Whoever reads this knows nothing if the terminal is gone.
-                let _ = writeln!(std::io::stdout(), "{name} again: {error}");
-            }
+        let run = attempt(work, item, runs.len() == AGAIN);
+        say(&run);
+        if let Err(error) = work.record.add(&run) {
+            let _ = writeln!(std::io::stderr(), "this run is not on record: {error:#}");
+        }
+        let replaced = run.replaced;
+        runs.push(run);
+        if !replaced {
+            return runs;
         }
     }
 }
 
-/// One attempt. The last one gives what came late as the run's error.
-///
-/// # Errors
-///
-/// That a fault came late.
-fn attempt(work: &Work<'_>, item: Item<'_>, is_last: bool) -> Result<Run, String> {
+/// One attempt; one whose fault came late is replaced if it is not the last.
+fn attempt(work: &Work<'_>, item: Item<'_>, is_last: bool) -> Run {
     let app = item.language.map_or("raw", |language| &language.name);
     let name = format!("{}-{app}-{}-{}", item.scenario.name, item.way.word(), item.run);
     let folder = work.folder.join(&name);
@@ -136,29 +135,26 @@ fn attempt(work: &Work<'_>, item: Item<'_>, is_last: bool) -> Result<Run, String
         folder: folder.clone(),
         values: std::collections::BTreeMap::new(),
     };
-    let began = Instant::now();
+    let (began, at) = (Instant::now(), machine::now());
     let outcome = catch_unwind(AssertUnwindSafe(|| (item.scenario.run)(&mut case)));
-    let error = match outcome {
-        Ok(Ok(())) => None,
-        Ok(Err(error)) if !is_last && error.chain().any(|cause| cause.is::<Late>()) => {
-            let _ = std::fs::remove_dir_all(&folder);
-            return Err(format!("{error:#}"));
-        }
-        Ok(Err(error)) => Some(format!("{error:#}")),
-        Err(_) => Some("the scenario panicked".to_owned()),
+    let (error, late) = match outcome {
+        Ok(Ok(())) => (None, false),
+        Ok(Err(error)) => (Some(format!("{error:#}")), error.chain().any(|cause| cause.is::<Late>())),
+        Err(_) => (Some("the scenario panicked".to_owned()), false),
     };
+    let replaced = late && !is_last;
     let error = match error {
-        None if work.keep => {
-            leftovers::keep(&folder);
-            None
+        Some(error) if !replaced => Some(format!("{error} (logs: {})", leftovers::keep(&folder).display())),
+        error => {
+            if work.keep && error.is_none() {
+                leftovers::keep(&folder);
+            } else {
+                let _ = std::fs::remove_dir_all(&folder);
+            }
+            error
         }
-        None => {
-            let _ = std::fs::remove_dir_all(&folder);
-            None
-        }
-        Some(error) => Some(format!("{error} (logs: {})", leftovers::keep(&folder).display())),
     };
-    let run = Run {
+    Run {
         scenario: item.scenario.name.to_owned(),
         app: app.to_owned(),
         way: item.way.word().to_owned(),
@@ -166,13 +162,17 @@ fn attempt(work: &Work<'_>, item: Item<'_>, is_last: bool) -> Result<Run, String
         values: case.values,
         error,
         took_s: began.elapsed().as_secs_f64(),
-    };
-    Ok(run)
+        at,
+        load: machine::load(),
+        replaced,
+        build: String::new(),
+    }
 }
 
 fn say(run: &Run) {
     let values: Vec<String> = run.values.iter().map(|(id, value)| format!("{id} {value}")).collect();
-    let error = run.error.as_ref().map(|error| format!("  FAILED: {error}")).unwrap_or_default();
+    let what = if run.replaced { "made again" } else { "FAILED" };
+    let error = run.error.as_ref().map(|error| format!("  {what}: {error}")).unwrap_or_default();
     let line = format!("{} {} {} #{}: {}{error}", run.scenario, run.app, run.way, run.run, values.join(", "));
     // A closed terminal is no reason to stop measuring.
     let _ = writeln!(std::io::stdout(), "{line}");

@@ -1,7 +1,7 @@
 //! Brings runs together: for each scenario, application, way and figure the values and whether they are as promised.
 
 use crate::apps;
-use crate::result::{Reference, Run, Value, short};
+use crate::result::{Reference, Run, Value, median, short};
 use crate::scenario::{Figure, Scenario};
 
 /// One figure of one application on one way.
@@ -12,40 +12,54 @@ pub(crate) struct Cell<'a> {
     pub(crate) app: &'a str,
     pub(crate) way: &'a str,
     pub(crate) values: Vec<Value>,
+    /// The build that was measured.
+    pub(crate) build: &'a str,
     /// Whether all hold; none for direct runs, and where nothing is promised.
     pub(crate) holds: Option<bool>,
+    /// The direct values, where the cell holds only by what they allow.
+    pub(crate) leans: Option<Vec<Value>>,
 }
 
 impl Cell<'_> {
     /// Minimum, median and maximum of the numbers; other values counted behind.
     pub(crate) fn text(&self) -> String {
-        let numbers = sorted(&self.values);
-        let mut text = match numbers[..] {
-            [] => String::new(),
-            [one] => short(one),
-            [first, .., last] => {
-                format!("{} / {} / {}", short(first), short(numbers[numbers.len() / 2]), short(last))
-            }
-        };
-        let mut words: Vec<(String, usize)> = Vec::new();
-        for value in self.values.iter().filter(|value| !matches!(value, Value::Number(_))) {
-            let word = value.to_string();
-            match words.iter_mut().find(|(other, _)| *other == word) {
-                Some((_, count)) => *count += 1,
-                None => words.push((word, 1)),
-            }
-        }
-        for (word, count) in words {
-            if !text.is_empty() {
-                text += ", ";
-            }
-            text += &word;
-            if count < self.values.len() {
-                text += &format!(" ×{count}");
-            }
-        }
-        text
+        text(&self.values)
     }
+}
+
+/// Minimum, median and maximum of the numbers; other values counted behind.
+pub(crate) fn text(values: &[Value]) -> String {
+    let numbers = sorted(values);
+    let mut text = match numbers[..] {
+        [] => String::new(),
+        [one] => short(one),
+        [first, .., last] => {
+            format!(
+                "{} / {} / {}",
+                short(first),
+                short(median(numbers.clone()).unwrap_or(first)),
+                short(last)
+            )
+        }
+    };
+    let mut words: Vec<(String, usize)> = Vec::new();
+    for value in values.iter().filter(|value| !matches!(value, Value::Number(_))) {
+        let word = value.to_string();
+        match words.iter_mut().find(|(other, _)| *other == word) {
+            Some((_, count)) => *count += 1,
+            None => words.push((word, 1)),
+        }
+    }
+    for (word, count) in words {
+        if !text.is_empty() {
+            text += ", ";
+        }
+        text += &word;
+        if count < values.len() {
+            text += &format!(" ×{count}");
+        }
+    }
+    text
 }
 
 /// The numbers among values, smallest first.
@@ -86,21 +100,16 @@ pub(crate) fn cells<'a>(scenarios: &'a [Scenario], runs: &'a [Run]) -> Vec<Cell<
                 let direct = of("direct");
                 let (broken, deadline) = apps::statuses(app);
                 let reference = Reference { direct: &direct, broken, deadline };
-                let holds = if way == "direct" { None } else { all_hold(figure, &values, &reference) };
-                cells.push(Cell { scenario, figure, app, way, values, holds });
+                let holds = if way == "direct" { None } else { figure.bound.holds(&values, &reference) };
+                let leans = figure.bound.leans(&values, &reference) && way != "direct";
+                let leans = leans.then(|| direct.clone());
+                let build = own.iter().find(|run| run.app == app && run.way == way);
+                let build = build.map_or("", |run| run.build.as_str());
+                cells.push(Cell { scenario, figure, app, way, values, build, holds, leans });
             }
         }
     }
     cells
-}
-
-fn all_hold(figure: &Figure, values: &[Value], reference: &Reference<'_>) -> Option<bool> {
-    let mut verdict = None;
-    for value in values {
-        let holds = figure.bound.holds(value, reference)?;
-        verdict = Some(verdict.unwrap_or(true) && holds);
-    }
-    verdict
 }
 
 #[cfg(test)]
@@ -110,12 +119,8 @@ mod tests {
     fn run(way: &str, number: u32, value: Value) -> Run {
         Run {
             scenario: "dead-path-agent".to_owned(),
-            app: "go".to_owned(),
-            way: way.to_owned(),
-            run: number,
             values: [("client_s".to_owned(), value)].into(),
-            error: None,
-            took_s: 1.0,
+            ..crate::result::tests::run(way, number, 0.0)
         }
     }
 

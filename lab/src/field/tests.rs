@@ -55,8 +55,8 @@ fn named_scenarios_and_tests_are_there() {
 
 #[test]
 fn the_page_is_what_the_table_and_the_results_say() {
-    let results = Results::read(&root().join("lab/report/results.json")).unwrap();
-    let page = page(&root(), &crate::scenario::all(), &results).unwrap();
+    let runs = record::Record::read(&root()).unwrap().current();
+    let page = page(&root(), &crate::scenario::all(), &runs).unwrap();
     let stored = fs::read_to_string(root().join("docs/field-reports.md")).unwrap();
     assert!(page == stored, "docs/field-reports.md is not current: cargo xtask lab --report writes it");
 }
