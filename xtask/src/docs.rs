@@ -1,4 +1,4 @@
-//! The pages: their links lead somewhere, and the tests that `docs/failures.md` names exist.
+//! The pages: their links lead somewhere, and the tests that they cite exist.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -12,8 +12,8 @@ const NOT_YET: &str = "no test yet";
 /// Before a block of code that is the whole text of a file.
 const WHOLE_FILE: &str = "<!-- file: ";
 
-/// Fails when a page links to a file that is not there or shows one as it is not, or a row of `docs/failures.md` names no
-/// test, or one that does not exist.
+/// Fails when a page links to a file that is not there or shows one as it is not, or when a row of `docs/failures.md` or
+/// `docs/promises.md`, or a mutant, names nothing that proves it, or what does not exist.
 pub(crate) fn run(root: &Path) -> anyhow::Result<()> {
     let mut wrong = Vec::new();
     for page in pages(root)? {
@@ -44,6 +44,8 @@ pub(crate) fn run(root: &Path) -> anyhow::Result<()> {
         let missing = named.into_iter().filter(|name| !tests.contains(*name));
         wrong.extend(missing.map(|name| format!("{}: no test {name}", path.display())));
     }
+    wrong.extend(crate::promises::faults(root, &tests)?);
+    wrong.extend(crate::mutants::faults(root, &tests)?);
     ensure!(wrong.is_empty(), "{}", wrong.join("\n"));
     Ok(())
 }

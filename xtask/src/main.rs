@@ -4,7 +4,9 @@ mod demo_breaks;
 mod docs;
 mod generate;
 mod lab;
+mod mutants;
 mod page;
+mod promises;
 mod reference;
 mod wire;
 
@@ -42,7 +44,8 @@ enum Chore {
         #[arg(long, default_value_t = 10)]
         rounds: u64,
     },
-    /// Lists links of the pages that lead nowhere, and tests that docs/failures.md names in vain.
+    /// Lists links of the pages that lead nowhere, and tests, lab scenarios and rows of the demo that docs/failures.md,
+    /// docs/promises.md and mutants/ name in vain.
     Docs,
     /// Measures the promises on hosts of network namespaces; needs root. `cargo xtask lab --help` says more.
     #[command(disable_help_flag = true)]
@@ -50,6 +53,14 @@ enum Chore {
         /// For the lab.
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         arguments: Vec<String>,
+    },
+    /// Applies each patch of `mutants/` to a copy of the work tree, and runs the tests that must notice.
+    Mutants {
+        /// Lists the patches and who notices them, and runs nothing.
+        #[arg(long)]
+        list: bool,
+        /// Only those whose names begin so.
+        names: Vec<String>,
     },
     /// Shows the status page in Chromium before real processes, checks it, and writes docs/screenshots.
     Page {
@@ -73,6 +84,16 @@ enum Chore {
         #[arg(long, default_value_t = 1_000_000)]
         paths: u64,
     },
+    /// Lets each thing that may block do so, with traffic beside it, and compares that with the same traffic alone; the one
+    /// of the name server needs root.
+    Soak {
+        /// Rounds of each, quiet and then beside what blocks.
+        #[arg(long, default_value_t = 5)]
+        rounds: u64,
+        /// Those whose names begin so: logs, a_silent, a_lock, slow; all if it is not given.
+        #[arg(default_value = "")]
+        only: String,
+    },
     /// Lists requirements of WIRE.md that no test cites.
     Wire,
     /// Runs random histories of chains of links, in release mode.
@@ -92,10 +113,16 @@ fn main() -> anyhow::Result<()> {
         Chore::DemoBreaks { bin, rows } => demo_breaks::run(&root(), bin, &rows),
         Chore::Docs => docs::run(&root()),
         Chore::Lab { arguments } => lab::run(&root(), &arguments),
+        Chore::Mutants { list, names } => mutants::run(&root(), &names, list),
         Chore::Page { bin, out } => page::run(&root(), bin, &out),
         Chore::Reference { check } => reference::run(&root(), check),
-        Chore::Attacked { rounds } => test_at_size(&root(), "attacked::", "HOPLINE_ATTACK_ROUNDS", rounds),
-        Chore::Series { paths } => test_at_size(&root(), "series::", "HOPLINE_SERIES_PATHS", paths),
+        Chore::Attacked { rounds } => test_at_size(&root(), &["attacked::"], "HOPLINE_ATTACK_ROUNDS", rounds),
+        Chore::Series { paths } => test_at_size(&root(), &["series::"], "HOPLINE_SERIES_PATHS", paths),
+        Chore::Soak { rounds, only } => {
+            // One after the other: they measure.
+            let words = ["--ignored", "--test-threads", "1", &format!("soak::soak_{only}")];
+            test_at_size(&root(), &words, "HOPLINE_SOAK_ROUNDS", rounds)
+        }
         Chore::Wire => wire::run(&root()),
         Chore::Sim { seeds, seed } => {
             let seeds = seeds.unwrap_or(if seed.is_some() { 1 } else { 1_000 });
@@ -105,13 +132,14 @@ fn main() -> anyhow::Result<()> {
 }
 
 /// A test that `cargo test` runs small, at another size.
-fn test_at_size(root: &Path, test: &str, variable: &str, size: u64) -> anyhow::Result<()> {
+fn test_at_size(root: &Path, test: &[&str], variable: &str, size: u64) -> anyhow::Result<()> {
     let status = Command::new(env!("CARGO"))
-        .args(["test", "--release", "--package", "hopline-cli", "--test", "e2e", "--", "--nocapture", test])
+        .args(["test", "--release", "--package", "hopline-cli", "--test", "e2e", "--", "--nocapture"])
+        .args(test)
         .env(variable, size.to_string())
         .current_dir(root)
         .status()?;
-    anyhow::ensure!(status.success(), "{test} did not hold at this size");
+    anyhow::ensure!(status.success(), "{} did not hold at this size", test.join(" "));
     Ok(())
 }
 

@@ -31,6 +31,7 @@ mod series;
 mod signals;
 mod silent;
 mod slow_accept;
+mod soak;
 mod status_host;
 mod terminal;
 mod urgent;

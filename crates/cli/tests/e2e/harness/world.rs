@@ -7,7 +7,7 @@ use std::ops::Deref;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
@@ -59,6 +59,8 @@ pub(crate) struct WorldOptions {
     pub(crate) sidecar_keys: &'static str,
     /// Further lines at the top of the agent's file.
     pub(crate) agent_keys: &'static str,
+    /// What the agent is started by, which runs what follows it.
+    pub(crate) agent_by: &'static [&'static str],
     /// The relay's config file.
     pub(crate) relay_file: &'static str,
     /// The address on which the relay listens: of its own for a relay that has to come back to its port.
@@ -80,11 +82,26 @@ impl Default for WorldOptions {
             dial: &["*"],
             sidecar_keys: "",
             agent_keys: "",
+            agent_by: &[],
             relay_file: "",
             relay_host: "127.0.0.1",
             piped: false,
         }
     }
+}
+
+/// The command as the last words of another.
+fn by(words: &[&str], command: Command) -> Command {
+    let [program, first @ ..] = words else { return command };
+    let mut outer = Command::new(program);
+    outer.args(first).arg(command.get_program()).args(command.get_args()).stdin(Stdio::null());
+    for (name, value) in command.get_envs() {
+        match value {
+            Some(value) => outer.env(name, value),
+            None => outer.env_remove(name),
+        };
+    }
+    outer
 }
 
 /// A server's socket, and the two ways of an application to it.
@@ -323,6 +340,9 @@ impl Edge {
         command.arg("up").arg("-c").arg(folder.join(name).with_extension("yaml"));
         command.arg("--state").arg(&state).env("RUST_LOG", options.log);
         let admin = format!("unix:{}", admin_socket(folder, name).display());
+        if name == "agent" {
+            command = by(options.agent_by, command);
+        }
         Self { process: spawn(name, folder, options, command), state, admin }
     }
 
