@@ -53,7 +53,11 @@ fn file_of(args: &Dial, listen: &str) -> anyhow::Result<Checked<EdgeConfig>> {
         serde_json::to_string(listen)?,
         timeout.as_millis()
     );
-    parse_edge(text.as_bytes(), &env("--listen")).map_err(|faults| anyhow::anyhow!("{faults}"))
+    parse_edge(text.as_bytes(), &env("--listen")).map_err(|faults| {
+        // There is no file: its lines and keys would mean nothing to whoever wrote the command.
+        let said: Vec<&str> = faults.as_slice().iter().map(|fault| fault.message.as_str()).collect();
+        anyhow::anyhow!("{}", said.join("; "))
+    })
 }
 
 /// Serves a socket until it is told to stop.

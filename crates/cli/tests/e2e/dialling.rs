@@ -223,6 +223,17 @@ fn what_fails_has_a_reason_and_an_exit_code() {
     assert_eq!(code, Some(1));
     assert!(said.contains("stdin can't be read"), "{said}");
 
+    // Stdout is full, whether the session is over by then or not.
+    let full = std::fs::File::options().write(true).open("/dev/full").unwrap();
+    let child = dial(&world, slot).stdin(Stdio::null()).stdout(full).spawn().unwrap();
+    let mut server = slot.accept();
+    assert_eq!(server.read_to_eof(), b"");
+    server.write_all(b"too much").unwrap();
+    drop(server);
+    let (code, said) = ended(child, AT_ONCE);
+    assert_eq!(code, Some(1));
+    assert!(said.contains("stdout can't be written") && said.lines().count() == 1, "{said}");
+
     // The path is lost.
     let mut child = dial(&world, slot).spawn().unwrap();
     let _stdin = child.stdin.take();

@@ -43,6 +43,7 @@ enum Ended {
 pub(super) async fn carry(edge: &Edge, mapping: MappingConfig) -> anyhow::Result<()> {
     let (ours, theirs) = UnixStream::pair().context("a pair of sockets")?;
     let mut session = pin!(edge.connect(mapping, LocalStream::from(theirs).patient()));
+    let mut over = None;
     let ended = {
         let (from_service, to_service) = ours.into_split();
         let input = stdio::input().context("stdin")?;
@@ -50,7 +51,7 @@ pub(super) async fn carry(edge: &Edge, mapping: MappingConfig) -> anyhow::Result
         let (written, is_written) = watch::channel(false);
         let mut forth = pin!(forth(input, to_service, is_written));
         let mut back = pin!(back(from_service, output));
-        let (mut over, mut stdin_ended, mut all_written) = (None, false, false);
+        let (mut stdin_ended, mut all_written) = (false, false);
         loop {
             if all_written && let Some(over) = over.take() {
                 break Ended::Session(over);
@@ -79,7 +80,9 @@ pub(super) async fn carry(edge: &Edge, mapping: MappingConfig) -> anyhow::Result
         Ended::Stdin(error) => Err(error).context("stdin can't be read"),
         Ended::Stdout(error) => {
             // Both ends of our socket are closed: the session sees an application that has left.
-            let _ = timeout(LEAVING, session).await;
+            if over.is_none() {
+                let _ = timeout(LEAVING, session).await;
+            }
             Err(error).context("stdout can't be written")
         }
     }
