@@ -125,7 +125,11 @@ impl Signals {
 
 /// The signals that were ignored when the process started, as bits; none where the system does not say.
 fn ignored() -> u64 {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    // In one read: until there are handlers, every moment counts.
+    let mut status = [0; 4 << 10];
+    let file = std::fs::File::open("/proc/self/status");
+    let read = file.and_then(|mut file| io::Read::read(&mut file, &mut status)).unwrap_or(0);
+    let status = String::from_utf8_lossy(&status[..read]);
     let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
     mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or_default()
 }

@@ -4,12 +4,13 @@ use std::io::IsTerminal as _;
 use std::process::ExitCode;
 use std::time::Duration;
 
+use anyhow::Context as _;
 use hopline_admin::client::fetch;
 use hopline_admin::{status, text};
 
 use crate::args::Status;
-use crate::files;
 use crate::signals::Stop;
+use crate::{files, streams};
 
 /// Columns when nobody says how many there are.
 const WIDTH: usize = 100;
@@ -32,11 +33,21 @@ pub(crate) async fn watch(args: Status, mut stop: Stop) -> anyhow::Result<ExitCo
             });
             let screen = if terminal { screen(&shown, rows()) } else { shown };
             // A reader that stops must not hold up a signal.
-            tokio::task::spawn_blocking(move || files::say(&screen)).await??;
-            anyhow::Ok(healthy)
+            let written =
+                tokio::task::spawn_blocking(move || streams::write_stdout(screen.as_bytes())).await?;
+            anyhow::Ok((healthy, written))
         };
         tokio::select! {
-            healthy = turn => code = if healthy? { ExitCode::SUCCESS } else { ExitCode::FAILURE },
+            turn = turn => {
+                let (healthy, written) = turn?;
+                code = if healthy { ExitCode::SUCCESS } else { ExitCode::FAILURE };
+                match written {
+                    Ok(()) => {}
+                    // Whoever watched has seen enough.
+                    Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => return Ok(code),
+                    Err(error) => return Err(error).context("writing to stdout"),
+                }
+            }
             _ = stop.wait() => return Ok(code),
         }
         tokio::select! {

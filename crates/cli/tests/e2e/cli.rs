@@ -222,6 +222,31 @@ fn status_watches_until_it_is_told_to_stop() {
     assert!(watch.wait().unwrap().code().is_some(), "it ends by itself");
 }
 
+/// `status --watch | head`: it ends with its reader, and a reader that stops does not hold up a signal.
+#[test]
+fn status_watches_no_longer_than_its_reader() {
+    let world = shared();
+    let mut command = hopline();
+    command.args(["status", "--watch", &world.sidecar.admin]).stdout(Stdio::piped());
+    let mut watch = command.spawn().unwrap();
+    let mut stdout = watch.stdout.take().unwrap();
+    assert!(stdout.read(&mut [0; 64]).unwrap() > 0);
+    drop(stdout);
+    assert_eq!(until("it ends", PATIENCE, || watch.try_wait().unwrap()).code(), Some(0));
+
+    let (_reader, full) = crate::logs::full_pipe(true);
+    let mut watch = command.stdout(full).spawn().unwrap();
+    until("it waits for its reader", PATIENCE, || {
+        let threads = std::fs::read_dir(format!("/proc/{}/task", watch.id())).unwrap();
+        let calls =
+            threads.filter_map(|thread| std::fs::read_to_string(thread.ok()?.path().join("syscall")).ok());
+        // `write` on this kind of processor or that, to descriptor 1.
+        calls.into_iter().any(|call| call.starts_with("1 0x1 ") || call.starts_with("64 0x1 ")).then_some(())
+    });
+    kill_process(Pid::from_raw(watch.id().cast_signed()).unwrap(), Signal::TERM).unwrap();
+    assert_eq!(until("it ends", PATIENCE, || watch.try_wait().unwrap()).code(), Some(1), "nothing was shown");
+}
+
 /// Completions are what the parser says, for every shell that it knows.
 #[test]
 fn completions_are_printed() {

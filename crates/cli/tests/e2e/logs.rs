@@ -133,7 +133,7 @@ fn p22_soak_of_a_log_that_nobody_reads() {
 }
 
 /// A pipe that is full from the start: what would be read first never is.
-fn full_pipe(blocking: bool) -> (std::io::PipeReader, std::io::PipeWriter) {
+pub(crate) fn full_pipe(blocking: bool) -> (std::io::PipeReader, std::io::PipeWriter) {
     let (reader, mut writer) = std::io::pipe().unwrap();
     let flags = fcntl_getfl(&writer).unwrap();
     fcntl_setfl(&writer, flags | OFlags::NONBLOCK).unwrap();
