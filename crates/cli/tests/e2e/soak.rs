@@ -66,6 +66,7 @@ fn slowest(slot: &Slot, world: &World) -> (Duration, Duration) {
 
 /// Measures in turn while nothing blocks and while `block` runs, which returns soon after the flag is set; so many rounds.
 /// The second phase of each begins when `block` has had time to be in force.
+#[expect(clippy::print_stdout, reason = "the chore prints what it measured")]
 fn soak(what: &str, world: &World, in_force_after: Duration, block: impl Fn(&AtomicBool) + Sync) {
     let rounds = std::env::var("HOPLINE_SOAK_ROUNDS").map_or(3, |rounds| rounds.parse().unwrap());
     let [slot, opens] = [world.slot(), world.slot()];
