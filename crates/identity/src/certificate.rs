@@ -25,6 +25,8 @@ pub(crate) struct Facts {
     /// SHA-256 of the SubjectPublicKeyInfo.
     pub(crate) key: Fingerprint,
     pub(crate) is_authority: bool,
+    /// 1970 when it is before that.
+    pub(crate) not_before: SystemTime,
     pub(crate) not_after: SystemTime,
     uris: Vec<String>,
 }
@@ -42,9 +44,11 @@ impl Facts {
         };
         let is_authority = certificate.basic_constraints().ok()?.is_some_and(|basic| basic.value.ca);
         let not_after_s = u64::try_from(certificate.validity().not_after.timestamp()).ok()?;
+        let not_before_s = u64::try_from(certificate.validity().not_before.timestamp()).unwrap_or(0);
         Some(Self {
             key: sha256(certificate.public_key().raw),
             is_authority,
+            not_before: SystemTime::UNIX_EPOCH.checked_add(Duration::from_secs(not_before_s))?,
             not_after: SystemTime::UNIX_EPOCH.checked_add(Duration::from_secs(not_after_s))?,
             uris,
         })
@@ -122,6 +126,7 @@ mod tests {
         Facts {
             key: [0; 32],
             is_authority: false,
+            not_before: SystemTime::UNIX_EPOCH,
             not_after: SystemTime::UNIX_EPOCH,
             uris: uris.iter().map(|uri| (*uri).to_owned()).collect(),
         }

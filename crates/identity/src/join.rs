@@ -1,14 +1,11 @@
 //! The machine's half of a join.
 
-use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
 use rcgen::{CertificateParams, KeyPair, PublicKeyData as _};
-use rustls::CertificateError;
 use rustls::pki_types::{CertificateDer, UnixTime};
 use tokio::net::TcpStream;
-use tokio_rustls::TlsConnector;
+use tokio::time::Instant;
 use tokio_rustls::client::TlsStream;
 use zeroize::Zeroize as _;
 
@@ -16,16 +13,18 @@ use crate::authority::{AUTHORITY_CERTIFICATE, AUTHORITY_KEY, key_from_pem, key_t
 use crate::certificate::{Facts, from_pem, sha256, to_pem};
 use crate::error::StateError;
 use crate::fault::connection_fault;
-use crate::files::{self, FolderLock, Guard};
+use crate::files::{self, Guard, Reserve};
+use crate::lock::{FolderLock, holder};
 use crate::machine::{
-    LoadMachineError, MACHINE_CERTIFICATE, MACHINE_FACTS, MACHINE_KEY, Machine, MachineFacts,
-    is_not_valid_yet, read_facts,
+    LoadMachineError, MACHINE_CERTIFICATE, MACHINE_FACTS, MACHINE_KEY, Machine, MachineFacts, read_facts,
 };
 use crate::name::{NameError, check_name};
-use crate::records::write_record;
+use crate::reach::{ReachError, reach};
+use crate::records::record_text;
 use crate::serve::JOIN_TIMEOUT;
-use crate::tls::{NOT_PINNED, join_client_config, relay_server_name, verify_machine};
+use crate::tls::verify_machine;
 use crate::token::{Token, check_patterns};
+use crate::version::{check_version, write_version};
 use crate::wire::{self, Issued, JOIN_VERSION, JoinReply, JoinRequest, Outcome, ReadError};
 
 /// How much of a relay's refusal is repeated, in characters.
@@ -42,30 +41,6 @@ pub enum JoinError {
         /// Its reason, without control characters, at most 300 characters.
         message: String,
     },
-    /// Whoever answers there is not a relay of the authority that the token pins; the secret was not sent.
-    #[error(
-        "{relay} is not the relay that this token was made for: its certificate authority is another one"
-    )]
-    OtherRelay {
-        /// Its address.
-        relay: String,
-    },
-    /// TLS failed in another way; the secret was not sent.
-    #[error("TLS with {relay} failed: {}", connection_fault(source))]
-    Tls {
-        /// Its address.
-        relay: String,
-        /// What failed.
-        source: io::Error,
-    },
-    /// The relay's certificate is not valid at this machine's time.
-    #[error(
-        "the certificate of {relay} is not valid at this machine's time; set the clock right, then try again"
-    )]
-    Clock {
-        /// Its address.
-        relay: String,
-    },
     /// The relay's answer is not one.
     #[error("the relay at {relay} sent a reply that is no good: {fault}")]
     BadReply {
@@ -74,27 +49,24 @@ pub enum JoinError {
         /// What is wrong with it.
         fault: String,
     },
-    /// Nobody answers at the address.
-    #[error("cannot reach {relay}: {source}")]
-    Connect {
-        /// Its address.
-        relay: String,
-        /// What failed.
-        source: io::Error,
-    },
-    /// The connection broke; the token may have been used. Joining again with the same folder is safe.
+    /// No address of the relay led to it; the secret was not sent.
+    #[error(transparent)]
+    Reach(#[from] ReachError),
+    /// The connection broke before the answer.
     #[error(
-        "the connection to {relay} broke before the join was over: {}; run it again",
-        connection_fault(source)
+        "the connection to {relay} broke before its answer ({fault}); run the same join again: into this folder the token may be used once more"
     )]
     Io {
         /// Its address.
         relay: String,
         /// What failed.
-        source: io::Error,
+        fault: String,
     },
-    /// No end within [`JOIN_TIMEOUT`]; the token may have been used. Joining again with the same folder is safe.
-    #[error("the join with {relay} was not over within {} s", JOIN_TIMEOUT.as_secs())]
+    /// No answer within [`JOIN_TIMEOUT`].
+    #[error(
+        "no answer from {relay} within {} s; run the same join again: into this folder the token may be used once more",
+        JOIN_TIMEOUT.as_secs()
+    )]
     Timeout {
         /// Its address.
         relay: String,
@@ -121,10 +93,12 @@ pub enum JoinError {
         fault: String,
     },
     /// Another process is joining into the same folder.
-    #[error("another join is at work in {folder}; wait for it")]
+    #[error("another join is at work in {folder} ({holder} holds its lock); wait for it")]
     Busy {
         /// The folder.
         folder: PathBuf,
+        /// Who holds the folder's lock, as far as the system tells.
+        holder: String,
     },
     /// The folder cannot be used.
     #[error(transparent)]
@@ -137,8 +111,9 @@ pub enum JoinError {
 /// Redeems `token` as machine `name` and keeps the result in `state_dir`, which is made when missing.
 ///
 /// The key is made here, stored before the relay hears of it, and never leaves the folder; a second try uses it
-/// again, since the name belongs to it from the first. Joining again under the same name renews the certificate.
-/// The exchange ends within [`JOIN_TIMEOUT`]. Small files are written on the calling thread.
+/// again, since the name belongs to it from the first. Joining again under the same name renews the certificate; with the
+/// token of a join that broke off it takes no further use. The exchange ends within [`JOIN_TIMEOUT`]. Room on the disk is
+/// taken before the token is shown. Small files are written on the calling thread.
 ///
 /// # Errors
 ///
@@ -147,9 +122,7 @@ pub async fn join(token: &Token, name: &str, state_dir: &Path) -> Result<Machine
     check_name(name)?;
     let place = Place::prepare(state_dir, name)?;
     let relay = token.relay();
-    let issued = tokio::time::timeout(JOIN_TIMEOUT, exchange(token, name, &place.key))
-        .await
-        .map_err(|_| JoinError::Timeout { relay: relay.to_owned() })??;
+    let issued = exchange(token, name, &place.key).await?;
     check(&issued, token, name, &place.key)
         .map_err(|fault| JoinError::BadReply { relay: relay.to_owned(), fault: fault.to_owned() })?;
     place.store(relay, issued)?;
@@ -160,45 +133,54 @@ pub async fn join(token: &Token, name: &str, state_dir: &Path) -> Result<Machine
 struct Place<'a> {
     folder: &'a Path,
     key: KeyPair,
+    reserve: Reserve,
     _lock: FolderLock,
 }
 
 impl<'a> Place<'a> {
     fn prepare(folder: &'a Path, name: &str) -> Result<Self, JoinError> {
         files::make_folder(folder)?;
-        if folder.join(AUTHORITY_KEY).exists() {
+        check_version(folder)?;
+        if files::exists(&folder.join(AUTHORITY_KEY))? {
             let folder = folder.to_owned();
             return Err(StateError::OtherKind { folder, found: "a relay's authority" }.into());
         }
-        let lock =
-            FolderLock::try_take(folder)?.ok_or_else(|| JoinError::Busy { folder: folder.to_owned() })?;
+        let lock = FolderLock::try_take(folder)?
+            .ok_or_else(|| JoinError::Busy { folder: folder.to_owned(), holder: holder(folder) })?;
         if let Some(owner) = owner(folder)?.filter(|owner| owner != name) {
             return Err(JoinError::OtherMachine { folder: folder.to_owned(), name: owner });
         }
         files::remove_leftovers(folder, &lock)?;
         let key = stored_or_new_key(&folder.join(MACHINE_KEY)).map_err(|error| {
-            if let StateError::Damaged { path, fault } = error {
+            if let StateError::Damaged { path, fault, .. } = error {
                 JoinError::KeyDamaged { path, fault }
             } else {
                 JoinError::State(error)
             }
         })?;
-        Ok(Self { folder, key, _lock: lock })
+        write_version(folder)?;
+        let reserve = Reserve::take(folder, 3)?;
+        Ok(Self { folder, key, reserve, _lock: lock })
     }
 
-    /// The certificate last: without it the folder counts as not joined.
-    fn store(&self, relay: &str, issued: Issued) -> Result<(), StateError> {
-        let write = |file: &str, text: &str| files::write_atomic(&self.folder.join(file), text.as_bytes());
-        write(AUTHORITY_CERTIFICATE, &to_pem(&[CertificateDer::from(issued.ca_der)]))?;
+    /// All at once, the certificate last: without it the folder counts as not joined.
+    fn store(self, relay: &str, issued: Issued) -> Result<(), StateError> {
+        let authority = to_pem(&[CertificateDer::from(issued.ca_der)]);
         let facts = MachineFacts {
             name: issued.name,
             relays: vec![relay.to_owned()],
             publish: issued.publish,
             dial: issued.dial,
         };
-        write_record(&self.folder.join(MACHINE_FACTS), &facts)?;
+        let facts = record_text(&facts)?;
         let chain: Vec<_> = issued.chain_der.into_iter().map(CertificateDer::from).collect();
-        write(MACHINE_CERTIFICATE, &to_pem(&chain))
+        let chain = to_pem(&chain);
+        drop(self.reserve);
+        files::write_together(&[
+            (self.folder.join(AUTHORITY_CERTIFICATE), authority.as_bytes()),
+            (self.folder.join(MACHINE_FACTS), &facts),
+            (self.folder.join(MACHINE_CERTIFICATE), chain.as_bytes()),
+        ])
     }
 }
 
@@ -222,9 +204,21 @@ fn stored_or_new_key(path: &Path) -> Result<KeyPair, StateError> {
     Ok(key)
 }
 
+/// Reaches the relay, and has the token redeemed; both within one [`JOIN_TIMEOUT`].
 async fn exchange(token: &Token, name: &str, key: &KeyPair) -> Result<Issued, JoinError> {
+    let deadline = Instant::now() + JOIN_TIMEOUT;
+    let stream = reach(token.relay(), token.authority, deadline).await?;
+    let timeout = |_| JoinError::Timeout { relay: token.relay().to_owned() };
+    tokio::time::timeout_at(deadline, redeem(stream, token, name, key)).await.map_err(timeout)?
+}
+
+async fn redeem(
+    mut stream: TlsStream<TcpStream>,
+    token: &Token,
+    name: &str,
+    key: &KeyPair,
+) -> Result<Issued, JoinError> {
     let relay = token.relay().to_owned();
-    let mut stream = connect(token).await?;
     let mut request = JoinRequest {
         token_id: token.id.clone(),
         secret: token.secret.to_vec(),
@@ -234,10 +228,10 @@ async fn exchange(token: &Token, name: &str, key: &KeyPair) -> Result<Issued, Jo
     };
     let sent = wire::write(&mut stream, &request).await;
     request.secret.zeroize();
-    sent.map_err(|source| JoinError::Io { relay: relay.clone(), source })?;
+    sent.map_err(|error| JoinError::Io { relay: relay.clone(), fault: connection_fault(&error) })?;
     let reply: JoinReply = match wire::read(&mut stream).await {
         Ok(reply) => reply,
-        Err(ReadError::Io(source)) => return Err(JoinError::Io { relay, source }),
+        Err(ReadError::Io(error)) => return Err(JoinError::Io { relay, fault: connection_fault(&error) }),
         Err(error @ (ReadError::TooLong(_) | ReadError::Malformed)) => {
             return Err(JoinError::BadReply { relay, fault: error.to_string() });
         }
@@ -249,38 +243,6 @@ async fn exchange(token: &Token, name: &str, key: &KeyPair) -> Result<Issued, Jo
         }
         None => Err(JoinError::BadReply { relay, fault: "it is neither an answer nor a refusal".to_owned() }),
     }
-}
-
-async fn connect(token: &Token) -> Result<TlsStream<TcpStream>, JoinError> {
-    let relay = token.relay();
-    let failed = |source| JoinError::Connect { relay: relay.to_owned(), source };
-    let tcp = TcpStream::connect(relay).await.map_err(failed)?;
-    tcp.set_nodelay(true).map_err(failed)?;
-    let config =
-        join_client_config(token.authority).map_err(|error| StateError::crypto("configure TLS", &error))?;
-    TlsConnector::from(Arc::new(config))
-        .connect(relay_server_name(), tcp)
-        .await
-        .map_err(|source| tls_error(relay.to_owned(), source))
-}
-
-fn tls_error(relay: String, source: io::Error) -> JoinError {
-    match source.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>()) {
-        Some(rustls::Error::InvalidCertificate(fault)) if *fault == NOT_PINNED => {
-            JoinError::OtherRelay { relay }
-        }
-        Some(error) if is_not_valid_yet(error) || is_expired(error) => JoinError::Clock { relay },
-        Some(_) | None => JoinError::Tls { relay, source },
-    }
-}
-
-fn is_expired(error: &rustls::Error) -> bool {
-    matches!(
-        error,
-        rustls::Error::InvalidCertificate(
-            CertificateError::Expired | CertificateError::ExpiredContext { .. }
-        )
-    )
 }
 
 /// Proves possession of the key; it asks for nothing, since the relay decides what a certificate says.

@@ -13,7 +13,7 @@
 //! machine makes its key, sends a signing request with the secret over TLS that it has verified against the pin, and
 //! gets a certificate. From then on the token does not matter.
 //!
-//! Three rules follow from it:
+//! Four rules follow from it:
 //!
 //! - **The roles are apart.** A relay's certificate may serve and not dial, a machine's may dial and not serve, and
 //!   only the relay's holds the name `relay.hopline` that clients ask for. No machine can pose as a relay.
@@ -42,26 +42,35 @@
 
 mod authority;
 mod certificate;
+mod clock;
+mod denied;
 mod error;
 mod fault;
 mod files;
 mod join;
+mod lock;
 mod machine;
 mod name;
+mod own;
+mod reach;
 mod records;
 mod relay;
 mod serve;
 mod tls;
 mod token;
+mod version;
 mod wire;
 
 pub use certificate::relay_name;
+pub use clock::Clock;
+pub use denied::Denied;
 pub use error::StateError;
 pub use fault::connection_fault;
 pub use join::{JoinError, join};
-pub use machine::{LoadMachineError, Machine};
+pub use machine::{DateFault, LoadMachineError, Machine};
 pub use name::{NAME_MAX_LEN, NameError, check_name, check_pattern};
-pub use records::{MachineInfo, TokenInfo, list_machines, list_tokens};
+pub use reach::{Attempt, AttemptFault, ReachError, Why};
+pub use records::{Listing, MachineInfo, TokenInfo, list_machines, list_tokens};
 pub use relay::{
     AuthError, MachineIdentity, OpenRelayError, RelayState, RevokeTokenError, create_token, revoke_token,
 };

@@ -1,22 +1,24 @@
 //! A machine's state folder, as `join` leaves it and `up` loads it.
 
 use std::fmt;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer, UnixTime};
-use rustls::{CertificateError, ClientConfig};
+use rustls::ClientConfig;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
 use serde::{Deserialize, Serialize};
-use time::OffsetDateTime;
 use zeroize::Zeroizing;
 
 use crate::authority::{AUTHORITY_CERTIFICATE, key_from_pem};
 use crate::certificate::{Facts, from_pem};
+use crate::clock::{Clock, date, unix_time};
 use crate::error::StateError;
 use crate::files::{self, Guard};
 use crate::name::check_name;
-use crate::tls::{link_client_config, verify_machine};
+use crate::tls::{is_expired, is_not_valid_yet, link_client_config, verify_machine};
+use crate::version::check_version;
 
 pub(crate) const MACHINE_CERTIFICATE: &str = "machine.pem";
 pub(crate) const MACHINE_KEY: &str = "machine.key";
@@ -26,8 +28,44 @@ pub(crate) const MACHINE_FACTS: &str = "machine.json";
 #[derive(Clone)]
 pub struct Machine {
     facts: MachineFacts,
+    folder: PathBuf,
+    not_before: SystemTime,
     expires: SystemTime,
+    clock: Clock,
+    certificate: CertificateDer<'static>,
     client_config: Arc<ClientConfig>,
+}
+
+/// Why a machine can't link now though its folder is in order: by this machine's clock. It may pass by itself, when the
+/// clock is set, or by another join. The texts hold a day, and no time of the day: one cause is one text.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum DateFault {
+    /// The clock stands before the certificate's first day.
+    #[error(
+        "this machine's clock seems wrong: it says {now}, and its certificate {path} is valid from {from}; set the clock"
+    )]
+    NotValidYet {
+        /// The certificate.
+        path: PathBuf,
+        /// Its first day, UTC.
+        from: String,
+        /// Today, by the clock.
+        now: String,
+    },
+    /// The certificate is past its end, or the clock is fast.
+    #[error(
+        "the certificate {path} expired on {on}, and this machine's clock says {now}; set the clock if it is wrong, else run: hopline join TOKENFILE --state {folder}"
+    )]
+    Expired {
+        /// The certificate.
+        path: PathBuf,
+        /// Its last day, UTC.
+        on: String,
+        /// Today, by the clock.
+        now: String,
+        /// The folder.
+        folder: PathBuf,
+    },
 }
 
 /// The contents of `machine.json`.
@@ -60,35 +98,70 @@ pub enum LoadMachineError {
         /// The folder.
         folder: PathBuf,
     },
-    /// The machine's certificate is past its end.
-    #[error("the certificate {path} expired on {on}; run: hopline join TOKENFILE --state {folder}")]
-    Expired {
-        /// The certificate.
-        path: PathBuf,
-        /// The date, UTC.
-        on: String,
-        /// The folder.
-        folder: PathBuf,
-    },
-    /// The machine's clock stands before the certificate was issued.
-    #[error("the certificate {path} is not valid yet; set this machine's clock right")]
-    NotValidYet {
-        /// The certificate.
-        path: PathBuf,
-    },
     /// A file could not be read, or others could read or change it.
     #[error(transparent)]
     State(#[from] StateError),
 }
 
 impl Machine {
-    /// Loads and checks a machine's folder: modes, that key, certificate and authority belong together, dates.
+    /// Loads and checks a machine's folder: modes, that key, certificate and authority belong together. Not the dates,
+    /// since the clock may be wrong and be set later: see [`Machine::check_dates`].
     ///
     /// # Errors
     ///
     /// [`LoadMachineError`], with the remedy.
     pub fn load(state_dir: &Path) -> Result<Self, LoadMachineError> {
-        Loader { folder: state_dir }.load(SystemTime::now())
+        Self::load_by(state_dir, Clock::system())
+    }
+
+    /// [`Machine::load`] by another clock than the system's.
+    ///
+    /// # Errors
+    ///
+    /// As [`Machine::load`].
+    pub fn load_by(state_dir: &Path, clock: Clock) -> Result<Self, LoadMachineError> {
+        Loader { folder: state_dir }.load(clock)
+    }
+
+    /// Whether the machine's certificate is valid now.
+    ///
+    /// # Errors
+    ///
+    /// [`DateFault`], which says what the clock may have to do with it.
+    pub fn check_dates(&self) -> Result<(), DateFault> {
+        let now = self.clock.now();
+        let path = || self.folder.join(MACHINE_CERTIFICATE);
+        if now < self.not_before {
+            return Err(DateFault::NotValidYet { path: path(), from: date(self.not_before), now: date(now) });
+        }
+        if now >= self.expires {
+            let folder = self.folder.clone();
+            return Err(DateFault::Expired { path: path(), on: date(self.expires), now: date(now), folder });
+        }
+        Ok(())
+    }
+
+    /// What a handshake with a relay that failed has to do with this machine's clock: the dates of the relay's certificate
+    /// are judged by it. `None` when it failed for another reason.
+    #[must_use]
+    pub fn clock_fault(&self, error: &io::Error) -> Option<String> {
+        let error = error.get_ref()?.downcast_ref::<rustls::Error>()?;
+        (is_not_valid_yet(error) || is_expired(error)).then(|| {
+            let now = date(self.clock.now());
+            format!("the relay's certificate is not valid by this machine's clock, which says {now}; one of the two clocks is wrong")
+        })
+    }
+
+    /// Whether both are the same certificate, loaded twice or not.
+    #[must_use]
+    pub fn is_same(&self, other: &Self) -> bool {
+        self.facts == other.facts && self.certificate == other.certificate
+    }
+
+    /// The files by which another [`join`](crate::join) into the folder shows.
+    #[must_use]
+    pub fn certificate_path(&self) -> PathBuf {
+        self.folder.join(MACHINE_CERTIFICATE)
     }
 
     /// The machine's name.
@@ -149,7 +222,11 @@ struct Loader<'a> {
 }
 
 impl Loader<'_> {
-    fn load(&self, now: SystemTime) -> Result<Machine, LoadMachineError> {
+    fn load(&self, clock: Clock) -> Result<Machine, LoadMachineError> {
+        // Of a folder that is missing the file is what is spoken of: the remedy is the same.
+        if files::folder_exists(self.folder)? {
+            check_version(self.folder)?;
+        }
         let facts = read_facts(self.folder)
             .map_err(|error| self.remedied(error))?
             .ok_or_else(|| self.missing(MACHINE_FACTS))?;
@@ -158,24 +235,33 @@ impl Loader<'_> {
         let authority = self.certificates(AUTHORITY_CERTIFICATE)?;
         let [authority] = <[CertificateDer<'static>; 1]>::try_from(authority)
             .map_err(|_| self.damaged(AUTHORITY_CERTIFICATE, "it holds more than one certificate"))?;
-        let expires = self.check_certificate(&facts, &chain, &authority, now)?;
+        let leaf = self.check_certificate(&facts, &chain, &authority)?;
 
         let key = key_from_pem(&key, &self.folder.join(MACHINE_KEY)).map_err(|error| self.remedied(error))?;
         let key = PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(key.serialized_der().to_vec()));
+        let certificate = chain[0].clone();
         // Also finds a key that is not the certificate's.
-        let client_config = link_client_config(authority, chain, key)
+        let client_config = link_client_config(authority, chain, key, clock.clone())
             .map_err(|_| self.damaged(MACHINE_KEY, "it is not the key of machine.pem"))?;
-        Ok(Machine { facts, expires, client_config: Arc::new(client_config) })
+        Ok(Machine {
+            facts,
+            folder: self.folder.to_owned(),
+            not_before: leaf.not_before,
+            expires: leaf.not_after,
+            clock,
+            certificate,
+            client_config: Arc::new(client_config),
+        })
     }
 
-    /// Checks the machine's certificate as a relay will, so that what is wrong shows here and with a remedy.
+    /// Checks the machine's certificate as a relay will, so that what is wrong shows here and with a remedy. A relay
+    /// looks at the dates too: here they are taken for good.
     fn check_certificate(
         &self,
         facts: &MachineFacts,
         chain: &[CertificateDer<'_>],
         authority: &CertificateDer<'static>,
-        now: SystemTime,
-    ) -> Result<SystemTime, LoadMachineError> {
+    ) -> Result<Facts, LoadMachineError> {
         let leaf = chain
             .first()
             .and_then(|leaf| Facts::read(leaf))
@@ -183,19 +269,11 @@ impl Loader<'_> {
         if leaf.machine_name() != Some(&facts.name) {
             return Err(self.damaged(MACHINE_CERTIFICATE, "it is not of the machine that machine.json names"));
         }
-        if leaf.not_after <= now {
-            return Err(LoadMachineError::Expired {
-                path: self.folder.join(MACHINE_CERTIFICATE),
-                on: OffsetDateTime::from(leaf.not_after).date().to_string(),
-                folder: self.folder.to_owned(),
-            });
-        }
-        let since_1970 = now.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-        match verify_machine(authority, chain, UnixTime::since_unix_epoch(since_1970)) {
-            Ok(()) => Ok(leaf.not_after),
-            Err(error) if is_not_valid_yet(&error) => {
-                Err(LoadMachineError::NotValidYet { path: self.folder.join(MACHINE_CERTIFICATE) })
-            }
+        let issuer = Facts::read(authority)
+            .ok_or_else(|| self.damaged(AUTHORITY_CERTIFICATE, "it is not a certificate"))?;
+        let at = leaf.not_before.max(issuer.not_before);
+        match verify_machine(authority, chain, unix_time(at)) {
+            Ok(()) => Ok(leaf),
             Err(_) => Err(self.damaged(MACHINE_CERTIFICATE, "it was not issued by the authority in ca.pem")),
         }
     }
@@ -225,19 +303,10 @@ impl Loader<'_> {
 
     /// A machine does not need a backup: it can join again.
     fn remedied(&self, error: StateError) -> LoadMachineError {
-        if let StateError::Damaged { path, fault } = error {
+        if let StateError::Damaged { path, fault, .. } = error {
             LoadMachineError::Damaged { path, fault, folder: self.folder.to_owned() }
         } else {
             LoadMachineError::State(error)
         }
     }
-}
-
-pub(crate) fn is_not_valid_yet(error: &rustls::Error) -> bool {
-    matches!(
-        error,
-        rustls::Error::InvalidCertificate(
-            CertificateError::NotValidYet | CertificateError::NotValidYetContext { .. }
-        )
-    )
 }

@@ -3,21 +3,34 @@
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use rustls::ServerConfig;
 use rustls::pki_types::CertificateDer;
-use tokio::sync::Mutex;
+use tokio::sync::{Mutex, Semaphore};
 
-use crate::authority::Authority;
+use crate::authority::{Authority, MAKING};
 use crate::certificate::{Facts, Fingerprint, sha256};
+use crate::clock::{Clock, date, is_impossible};
 use crate::error::StateError;
-use crate::files::{self, FolderLock, hex};
+use crate::files::{self, hex};
+use crate::lock::{FolderLock, holder, lock_path};
 use crate::machine::MACHINE_KEY;
 use crate::name::{NameError, check_name};
-use crate::records::{MACHINES, TOKENS, TokenRecord, read_machine, token_path, write_token};
+use crate::own::OwnCertificate;
+use crate::records::{
+    MACHINES, TOKENS, TokenRecord, read_machine, relay_folder, remove_dead_tokens, token_path, write_machine,
+    write_token,
+};
 use crate::tls::server_config;
 use crate::token::{CreateTokenError, Token, TokenSpec, check_spec, is_token_id, unix_s};
+use crate::version::{check_version, write_version};
+
+/// Joins that may wait for the folder's lock at once: half of the handshakes that a relay does at a time, so that a
+/// lock that is held for long never takes the place of links.
+const MAX_WAITING: usize = 128;
+/// How long a join waits for the folder's lock: less than its machine waits for the answer, so that it gets one.
+const LOCK_PATIENCE: Duration = Duration::from_secs(5);
 
 /// A running relay's identity: its authority, its certificate, and the folder with its tokens and machines.
 ///
@@ -31,9 +44,19 @@ pub struct RelayState {
 struct Inner {
     folder: PathBuf,
     name: String,
-    authority: Authority,
+    authority: Arc<Authority>,
+    clock: Clock,
     server_config: Arc<ServerConfig>,
+    waiting: Arc<Semaphore>,
     redeem_gate: Arc<Mutex<()>>,
+}
+
+/// The right to change the folder, of one join of this process.
+#[derive(Debug)]
+pub(crate) struct Turn {
+    _lock: FolderLock,
+    _gate: tokio::sync::OwnedMutexGuard<()>,
+    _place: tokio::sync::OwnedSemaphorePermit,
 }
 
 /// Who is at the other end of a link, and what it may do.
@@ -97,29 +120,83 @@ pub enum RevokeTokenError {
 
 impl RelayState {
     /// Opens a relay's state folder; a new one gets its certificate authority, once. The relay's own certificate and
-    /// key are made anew each time and stay in memory. Blocks on files, and on others who change the folder.
+    /// key stay in memory, and are made anew while it runs when they come near their end or the clock has jumped.
+    /// Blocks on files, and on others who change the folder: after a second of that the log says so.
     ///
     /// # Errors
     ///
     /// [`OpenRelayError`] when the name is not one or the folder cannot be used; an authority that is damaged,
     /// incomplete or exposed is never replaced.
     pub fn open(state_dir: &Path, relay_name: &str) -> Result<Self, OpenRelayError> {
+        Self::open_by(state_dir, relay_name, Clock::system())
+    }
+
+    /// [`RelayState::open`] by another clock than the system's.
+    ///
+    /// # Errors
+    ///
+    /// As [`RelayState::open`].
+    pub fn open_by(state_dir: &Path, relay_name: &str, clock: Clock) -> Result<Self, OpenRelayError> {
         check_name(relay_name)?;
-        let now = SystemTime::now();
-        let authority = open_folder(state_dir, now)?.0;
-        let (certificate, key) = authority.issue_relay(relay_name, now)?;
+        prepare(state_dir)?;
+        let lock = FolderLock::wait(state_dir)?;
+        Self::open_locked(state_dir, relay_name, clock, &lock)
+    }
+
+    /// [`RelayState::open`] that holds up no thread while others change the folder. Cancel safe: dropped while it waits
+    /// it has made nothing but the folder.
+    ///
+    /// # Errors
+    ///
+    /// As [`RelayState::open`].
+    pub async fn open_when_free(state_dir: &Path, relay_name: &str) -> Result<Self, OpenRelayError> {
+        check_name(relay_name)?;
+        prepare(state_dir)?;
+        let lock = FolderLock::free(state_dir).await?;
+        Self::open_locked(state_dir, relay_name, Clock::system(), &lock)
+    }
+
+    fn open_locked(
+        folder: &Path,
+        name: &str,
+        clock: Clock,
+        lock: &FolderLock,
+    ) -> Result<Self, OpenRelayError> {
+        let now = clock.now();
+        if is_impossible(now) {
+            tracing::warn!(
+                "this machine's clock seems wrong: it says {}; no machine can join or link until it is set",
+                date(now)
+            );
+        }
+        let authority = Arc::new(load_authority(folder, now, lock)?);
         // The authority goes along: a joining machine knows only its fingerprint.
-        let chain = vec![certificate, authority.certificate().clone()];
-        let server_config = server_config(authority.certificate().clone(), chain, key)
+        let own = OwnCertificate::make(Arc::clone(&authority), name, clock.clone())?;
+        let server_config = server_config(authority.certificate().clone(), Arc::new(own), clock.clone())
             .map_err(|error| StateError::crypto("configure TLS", &error))?;
         let inner = Inner {
-            folder: state_dir.to_owned(),
-            name: relay_name.to_owned(),
+            folder: folder.to_owned(),
+            name: name.to_owned(),
             authority,
+            clock,
             server_config: Arc::new(server_config),
+            waiting: Arc::new(Semaphore::new(MAX_WAITING)),
             redeem_gate: Arc::new(Mutex::new(())),
         };
         Ok(Self { inner: Arc::new(inner) })
+    }
+
+    /// Removes what nobody can use any more: tokens that have expired. Does nothing while another process changes the
+    /// folder. Blocks on files.
+    ///
+    /// # Errors
+    ///
+    /// [`StateError`] when the folder can't be read or written.
+    pub fn tidy(&self) -> Result<(), StateError> {
+        match FolderLock::try_take(self.folder())? {
+            Some(lock) => tidy(self.folder(), &self.inner.authority, self.now(), &lock),
+            None => Ok(()),
+        }
     }
 
     /// The relay's name.
@@ -170,9 +247,35 @@ impl RelayState {
         &self.inner.folder
     }
 
-    /// Held by the one join that waits for the folder's lock, so that others do not each block a thread on it.
-    pub(crate) fn redeem_gate(&self) -> Arc<Mutex<()>> {
-        Arc::clone(&self.inner.redeem_gate)
+    /// Whether no join waits for its turn.
+    #[cfg(test)]
+    pub(crate) fn is_idle(&self) -> bool {
+        self.inner.waiting.available_permits() == MAX_WAITING
+    }
+
+    pub(crate) fn now(&self) -> SystemTime {
+        self.inner.clock.now()
+    }
+
+    /// Waits for the right to change the folder, one join behind the other, and none of them in a thread. Cancel safe.
+    ///
+    /// # Errors
+    ///
+    /// [`StateError::Locked`] when it takes too long, or too many wait already.
+    pub(crate) async fn turn(&self) -> Result<Turn, StateError> {
+        let locked = |waited| StateError::Locked {
+            path: lock_path(self.folder()),
+            holder: holder(self.folder()),
+            waited,
+        };
+        let place =
+            Arc::clone(&self.inner.waiting).try_acquire_owned().map_err(|_| locked(Duration::ZERO))?;
+        let turn = async {
+            let gate = Arc::clone(&self.inner.redeem_gate).lock_owned().await;
+            let lock = FolderLock::free(self.folder()).await?;
+            Ok(Turn { _lock: lock, _gate: gate, _place: place })
+        };
+        tokio::time::timeout(LOCK_PATIENCE, turn).await.unwrap_or_else(|_| Err(locked(LOCK_PATIENCE)))
     }
 }
 
@@ -185,17 +288,28 @@ impl fmt::Debug for RelayState {
     }
 }
 
-/// Makes a join token in a relay's state folder, whether or not a relay runs on it; a new folder gets its authority.
+/// Makes a join token in a relay's state folder, whether or not a relay runs on it now. The folder must be one that a
+/// relay has made: a token of another authority would lead nowhere.
 ///
 /// The folder keeps only the SHA-256 of the secret: the token returned is the only copy.
 ///
 /// # Errors
 ///
-/// [`CreateTokenError`] when the spec cannot be a token or the folder cannot be used.
+/// [`CreateTokenError`] when the spec cannot be a token or the folder cannot be used; nothing is made then.
 pub fn create_token(state_dir: &Path, spec: &TokenSpec, now: SystemTime) -> Result<Token, CreateTokenError> {
     let expires_s = check_spec(spec, now)?;
+    if is_impossible(now) {
+        return Err(CreateTokenError::Clock(date(now)));
+    }
+    relay_folder(state_dir)?;
+    let lock = FolderLock::wait(state_dir)?;
     // The authority is judged by today's date, also when the token is dated otherwise.
-    let (authority, _lock) = open_folder(state_dir, SystemTime::now())?;
+    let today = SystemTime::now();
+    let being_made = files::exists(&state_dir.join(MAKING))?;
+    let authority = if being_made { None } else { Authority::load(state_dir)? };
+    let authority = authority.ok_or_else(|| StateError::NotRelayState { folder: state_dir.to_owned() })?;
+    authority.check_dates(state_dir, today)?;
+    remove_dead_tokens(state_dir, today, &lock)?;
     let token = Token::new(spec, authority.fingerprint(), expires_s)?;
     let record = TokenRecord {
         id: token.id.clone(),
@@ -207,25 +321,43 @@ pub fn create_token(state_dir: &Path, spec: &TokenSpec, now: SystemTime) -> Resu
         expires_s,
         uses: spec.uses,
         uses_left: spec.uses,
+        used_by: Vec::new(),
+        used_s: None,
     };
-    write_token(state_dir, &record)?;
+    files::make_inner_folder(&state_dir.join(TOKENS))?;
+    if let Err(error) = write_token(state_dir, &record) {
+        // Nobody will have its secret.
+        drop(files::remove(&token_path(state_dir, &token.id)));
+        return Err(error.into());
+    }
     Ok(token)
 }
 
-/// Forgets a token: from now on the relay refuses it. Machines that joined with it stay.
+/// Forgets a token: from now on the relay refuses it. Machines that joined with it stay, and can't come again with it.
 ///
 /// # Errors
 ///
 /// [`RevokeTokenError`] when there is no such token or the folder cannot be written.
 pub fn revoke_token(state_dir: &Path, id: &str) -> Result<(), RevokeTokenError> {
     let unknown = || RevokeTokenError::Unknown(id.chars().take(64).collect());
-    let path = token_path(state_dir, id);
-    if !is_token_id(id) || !path.is_file() {
+    if !is_token_id(id) {
         return Err(unknown());
     }
+    relay_folder(state_dir)?;
     // Under the lock, or a join at this moment could write the record back.
     let _lock = FolderLock::wait(state_dir)?;
-    if files::remove(&path)? { Ok(()) } else { Err(unknown()) }
+    let removed = files::remove(&token_path(state_dir, id))?;
+    let mut used = false;
+    for name in files::record_names(&state_dir.join(MACHINES))? {
+        if let Ok(Some(mut machine)) = read_machine(state_dir, &name)
+            && machine.token == id
+            && machine.again.take().is_some()
+        {
+            write_machine(state_dir, &machine)?;
+            used = true;
+        }
+    }
+    if removed || used { Ok(()) } else { Err(unknown()) }
 }
 
 /// The form in which the relay keeps a secret. It is 32 random bytes, so a plain hash is enough.
@@ -234,19 +366,37 @@ pub(crate) fn secret_digest(secret: &[u8]) -> String {
     hex(&digest)
 }
 
-/// Makes the folder when it is missing, takes its lock, and loads or makes its authority.
-fn open_folder(folder: &Path, now: SystemTime) -> Result<(Authority, FolderLock), StateError> {
+/// Makes the folder when it is missing.
+fn prepare(folder: &Path) -> Result<(), StateError> {
     files::make_folder(folder)?;
-    if folder.join(MACHINE_KEY).exists() {
+    check_version(folder)?;
+    if files::exists(&folder.join(MACHINE_KEY))? {
         return Err(StateError::OtherKind { folder: folder.to_owned(), found: "a machine's key" });
     }
-    let lock = FolderLock::wait(folder)?;
-    files::remove_leftovers(folder, &lock)?;
+    Ok(())
+}
+
+/// Clears what a crash has left, and loads or makes the folder's authority.
+fn load_authority(folder: &Path, now: SystemTime, lock: &FolderLock) -> Result<Authority, StateError> {
+    files::remove_leftovers(folder, lock)?;
     for records in [TOKENS, MACHINES] {
         let records = folder.join(records);
-        files::make_folder(&records)?;
-        files::remove_leftovers(&records, &lock)?;
+        files::make_inner_folder(&records)?;
+        files::remove_leftovers(&records, lock)?;
     }
-    let authority = Authority::load_or_create(folder, now, &lock)?;
-    Ok((authority, lock))
+    let authority = Authority::load_or_create(folder, now, lock)?;
+    write_version(folder)?;
+    tidy(folder, &authority, now, lock)?;
+    Ok(authority)
 }
+
+/// By a clock that stands past the authority's end no token is judged: it may be wrong, and they would all go.
+fn tidy(folder: &Path, authority: &Authority, now: SystemTime, lock: &FolderLock) -> Result<(), StateError> {
+    if authority.check_dates(folder, now).is_err() {
+        return Ok(());
+    }
+    remove_dead_tokens(folder, now, lock)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,22 +1,28 @@
 //! The relay's half of a join.
 
 use std::io;
-use std::time::{Duration, SystemTime};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use rcgen::{PKCS_ECDSA_P256_SHA256, PublicKeyData as _, SubjectPublicKeyInfo};
 use subtle::ConstantTimeEq as _;
-use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _};
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use x509_parser::certification_request::X509CertificationRequest;
 use x509_parser::prelude::FromDer as _;
 use zeroize::Zeroizing;
 
 use crate::certificate::{Facts, sha256};
+use crate::clock::{date, is_impossible};
 use crate::error::StateError;
 use crate::fault::connection_fault;
-use crate::files::{FolderLock, hex};
+use crate::files::{self, hex};
 use crate::name::{NameError, check_name};
-use crate::records::{MachineRecord, TokenRecord, read_machine, read_token, write_machine, write_token};
-use crate::relay::{RelayState, secret_digest};
+use crate::records::{
+    Again, MachineRecord, TokenRecord, Use, read_machine, read_token, token_path, write_machine, write_token,
+};
+use crate::relay::{RelayState, Turn, secret_digest};
 use crate::token::{is_token_id, unix_s};
 use crate::wire::{self, Issued, JOIN_VERSION, JoinReply, JoinRequest, Outcome, ReadError, Refused};
 
@@ -43,6 +49,12 @@ pub enum ServeJoinError {
     /// The peer took too long.
     #[error("the join was not over within {} s", JOIN_TIMEOUT.as_secs())]
     Timeout,
+    /// The machine went away while its join waited; nothing was changed.
+    #[error("the machine did not wait for its answer; nothing was changed")]
+    Gone,
+    /// By this clock no token can be judged.
+    #[error("this relay's clock seems wrong: it says {0}")]
+    Clock(String),
     /// The connection failed, or ended before a whole request.
     #[error("the connection failed: {}", connection_fault(.0))]
     Io(#[source] io::Error),
@@ -71,9 +83,12 @@ pub enum Refusal {
     /// A version of the exchange that this relay does not speak.
     #[error("the peer speaks join version {0}")]
     Version(u32),
-    /// No token has this id: never made, or revoked.
+    /// Not an id of a token.
     #[error("unknown token")]
     TokenUnknown,
+    /// No token has this id any more.
+    #[error("token {0} is not known here: used up, expired, revoked, or of another relay")]
+    TokenGone(String),
     /// The id is right and the secret is not.
     #[error("wrong secret for token {0}")]
     SecretWrong(String),
@@ -100,7 +115,14 @@ impl ServeJoinError {
         match self {
             Self::Refused(refusal) => refusal.text_for_peer(),
             Self::Timeout | Self::Io(_) | Self::Malformed(_) => "not a join request".to_owned(),
-            Self::ReplyLost { .. } | Self::State(_) => {
+            Self::Clock(_) => {
+                "the relay's clock is wrong, so it can't judge tokens; have it set, then try again".to_owned()
+            }
+            Self::State(StateError::Locked { .. }) => {
+                "the relay's state folder is in use by another process there; nothing was changed, try again"
+                    .to_owned()
+            }
+            Self::ReplyLost { .. } | Self::Gone | Self::State(_) => {
                 "the relay could not issue a certificate; its log says why".to_owned()
             }
         }
@@ -111,9 +133,11 @@ impl Refusal {
     fn text_for_peer(&self) -> String {
         match self {
             Self::Version(_) => format!("this relay speaks join version {JOIN_VERSION} only"),
-            Self::TokenUnknown | Self::SecretWrong(_) | Self::TokenExpired(_) | Self::TokenUsedUp(_) => {
-                "token refused: unknown, expired or used up".to_owned()
-            }
+            Self::TokenUnknown
+            | Self::TokenGone(_)
+            | Self::SecretWrong(_)
+            | Self::TokenExpired(_)
+            | Self::TokenUsedUp(_) => "token refused: unknown, expired or used up".to_owned(),
             Self::NameTaken(name) => format!(
                 "machine name {name} belongs to another key; join under another name, or have the machine removed at the relay"
             ),
@@ -124,8 +148,9 @@ impl Refusal {
 
 /// Answers one join on a connection whose ALPN is [`ALPN_JOIN`](crate::ALPN_JOIN), and closes it.
 ///
-/// Holds at most 64 KiB for the peer and ends within [`JOIN_TIMEOUT`]. Files are written on blocking threads; the
-/// returned future may be dropped, and a use that was being taken is then taken or not, never half.
+/// Holds at most 64 KiB for the peer and ends within [`JOIN_TIMEOUT`]. Files are written on blocking threads, the
+/// folder's lock is waited for on none. A join whose peer has gone, or whose future was dropped, changes nothing from then
+/// on: a use that was being taken is then taken or not, never half.
 ///
 /// # Errors
 ///
@@ -143,7 +168,18 @@ async fn exchange(
     relay: &RelayState,
 ) -> Result<JoinedMachine, ServeJoinError> {
     let answer = match wire::read::<JoinRequest>(stream).await {
-        Ok(request) => redeem(relay, request).await,
+        Ok(request) => {
+            // First whoever waits, then what it waits for: nobody pays for an answer that no one will read.
+            let due = tokio::select! {
+                biased;
+                fault = left(stream) => Err(fault),
+                due = due(relay, request) => due,
+            };
+            match due {
+                Ok((candidate, turn)) => redeem(relay, candidate, turn).await,
+                Err(error) => Err(error),
+            }
+        }
         Err(ReadError::Io(error)) => return Err(ServeJoinError::Io(error)),
         Err(error @ (ReadError::TooLong(_) | ReadError::Malformed)) => {
             Err(ServeJoinError::Malformed(error.to_string()))
@@ -168,6 +204,14 @@ async fn reply(stream: &mut (impl AsyncWrite + Unpin), outcome: Outcome) -> io::
     stream.shutdown().await
 }
 
+/// Resolves when the peer does anything but wait: it has no more to say, so it has gone, or talks nonsense.
+async fn left(stream: &mut (impl AsyncRead + Unpin)) -> ServeJoinError {
+    match stream.read(&mut [0]).await {
+        Ok(0) | Err(_) => ServeJoinError::Gone,
+        Ok(_) => ServeJoinError::Malformed("more than one request".to_owned()),
+    }
+}
+
 /// A request whose token was good when it was looked at and whose signing request proves possession of `key`.
 struct Candidate {
     token_id: String,
@@ -176,20 +220,40 @@ struct Candidate {
     key: SubjectPublicKeyInfo,
 }
 
-/// Only a peer with a good token gets as far as the folder's lock.
-async fn redeem(relay: &RelayState, request: JoinRequest) -> Result<(JoinedMachine, Issued), ServeJoinError> {
-    let candidate = blocking({
-        let relay = relay.clone();
-        move || examine(&relay, request)
-    })
-    .await?;
-    let gate = relay.redeem_gate().lock_owned().await;
+/// Changes nothing. Only a peer with a good token gets as far as the folder's lock.
+async fn due(relay: &RelayState, request: JoinRequest) -> Result<(Candidate, Turn), ServeJoinError> {
+    let now = relay.now();
+    if is_impossible(now) {
+        return Err(ServeJoinError::Clock(date(now)));
+    }
+    let examined = relay.clone();
+    let candidate = blocking(move || examine(&examined, request)).await?;
+    Ok((candidate, relay.turn().await?))
+}
+
+async fn redeem(
+    relay: &RelayState,
+    candidate: Candidate,
+    turn: Turn,
+) -> Result<(JoinedMachine, Issued), ServeJoinError> {
+    let wanted = Wanted(Arc::new(AtomicBool::new(true)));
+    let still = Arc::clone(&wanted.0);
     let relay = relay.clone();
     blocking(move || {
-        let _gate = gate;
-        take_use(&relay, candidate, SystemTime::now())
+        // The thread may have been waited for.
+        let _turn = turn;
+        if still.load(Ordering::Acquire) { take_use(&relay, candidate) } else { Err(ServeJoinError::Gone) }
     })
     .await
+}
+
+/// Dropped, nobody waits for the work any more.
+struct Wanted(Arc<AtomicBool>);
+
+impl Drop for Wanted {
+    fn drop(&mut self) {
+        self.0.store(false, Ordering::Release);
+    }
 }
 
 async fn blocking<T: Send + 'static>(
@@ -206,33 +270,68 @@ fn examine(relay: &RelayState, mut request: JoinRequest) -> Result<Candidate, Se
         return Err(Refusal::Version(request.version).into());
     }
     let secret_digest = secret_digest(&secret);
-    usable_token(relay, &request.token_id, &secret_digest, SystemTime::now())?;
+    let token = good_token(relay, &request.token_id, &secret_digest, &request.name)?;
+    if let Good::Token(token) = &token
+        && token.uses_left == 0
+        && !token.used_by.iter().any(|by| by.name == request.name)
+    {
+        return Err(Refusal::TokenUsedUp(request.token_id).into());
+    }
     check_name(&request.name).map_err(Refusal::Name)?;
     let key = proven_key(&request.csr_der).ok_or(Refusal::SigningRequest)?;
+    token.grant(use_of(&request.name, &key), relay)?;
     Ok(Candidate { token_id: request.token_id, secret_digest, name: request.name, key })
 }
 
-fn usable_token(
-    relay: &RelayState,
-    id: &str,
-    secret_digest: &str,
-    now: SystemTime,
-) -> Result<TokenRecord, ServeJoinError> {
-    // The id comes from the peer and becomes a file's name.
+fn use_of(name: &str, key: &SubjectPublicKeyInfo) -> Use {
+    Use { name: name.to_owned(), key_sha256: hex(&sha256(&key.subject_public_key_info())) }
+}
+
+/// What a good token and secret give: the token, or, once it is used up and gone, the way back for the machine that used
+/// it.
+enum Good {
+    Token(TokenRecord),
+    Again(MachineRecord),
+}
+
+impl Good {
+    /// Takes the use that this machine needs; one that it has is not taken twice.
+    fn grant(self, by: Use, relay: &RelayState) -> Result<Self, ServeJoinError> {
+        match self {
+            Self::Token(mut token) => {
+                if !token.take_use(by, relay.now()) {
+                    return Err(Refusal::TokenUsedUp(token.id).into());
+                }
+                Ok(Self::Token(token))
+            }
+            Self::Again(machine) if machine.key_sha256 == by.key_sha256 => Ok(Self::Again(machine)),
+            Self::Again(machine) => Err(Refusal::TokenUsedUp(machine.token).into()),
+        }
+    }
+}
+
+/// A token that has not expired and whose secret the peer knows; whether a use is left is not looked at.
+fn good_token(relay: &RelayState, id: &str, secret_digest: &str, name: &str) -> Result<Good, ServeJoinError> {
+    // Id and name come from the peer and become names of files.
     if !is_token_id(id) {
         return Err(Refusal::TokenUnknown.into());
     }
-    let record = read_token(relay.folder(), id)?.ok_or(Refusal::TokenUnknown)?;
-    if !bool::from(record.secret_sha256.as_bytes().ct_eq(secret_digest.as_bytes())) {
-        return Err(Refusal::SecretWrong(record.id).into());
+    let found = match read_token(relay.folder(), id)? {
+        Some(token) => Some((token.secret_sha256.clone(), token.expires_s, Good::Token(token))),
+        None if check_name(name).is_ok() => read_machine(relay.folder(), name)?
+            .filter(|machine| machine.token == id)
+            .and_then(|machine| Some((machine.again.clone()?, machine)))
+            .map(|(again, machine)| (again.secret_sha256, again.expires_s, Good::Again(machine))),
+        None => None,
+    };
+    let (secret_sha256, expires_s, good) = found.ok_or_else(|| Refusal::TokenGone(id.to_owned()))?;
+    if !bool::from(secret_sha256.as_bytes().ct_eq(secret_digest.as_bytes())) {
+        return Err(Refusal::SecretWrong(id.to_owned()).into());
     }
-    if record.expires_s <= unix_s(now) {
-        return Err(Refusal::TokenExpired(record.id).into());
+    if expires_s <= unix_s(relay.now()) {
+        return Err(Refusal::TokenExpired(id.to_owned()).into());
     }
-    if record.uses_left == 0 {
-        return Err(Refusal::TokenUsedUp(record.id).into());
-    }
-    Ok(record)
+    Ok(good)
 }
 
 /// The request's public key, if it is P-256 and has signed the request; everything else in it is ignored.
@@ -249,38 +348,49 @@ fn proven_key(csr_der: &[u8]) -> Option<SubjectPublicKeyInfo> {
     Some(key)
 }
 
-/// Under the folder's lock: looks again, takes one use, issues. The use is taken before the name is: a crash
-/// between the two costs a use and gives nothing away.
-fn take_use(
-    relay: &RelayState,
-    candidate: Candidate,
-    now: SystemTime,
-) -> Result<(JoinedMachine, Issued), ServeJoinError> {
-    let _lock = FolderLock::wait(relay.folder())?;
-    let mut token = usable_token(relay, &candidate.token_id, &candidate.secret_digest, now)?;
-    let key_sha256 = hex(&sha256(&candidate.key.subject_public_key_info()));
-    let name = candidate.name;
-    let known = read_machine(relay.folder(), &name)?;
-    if known.is_some_and(|machine| machine.key_sha256 != key_sha256) {
-        return Err(Refusal::NameTaken(name).into());
+/// Under the folder's lock: looks again, takes one use, issues.
+///
+/// The use is written down first, with the machine that took it: a crash, a full disk or a lost answer after that gives
+/// nothing away and costs nothing, since the same key may come again for the rest. A token whose last use is taken goes
+/// when the machine is on record, which then holds what is needed to come again.
+fn take_use(relay: &RelayState, candidate: Candidate) -> Result<(JoinedMachine, Issued), ServeJoinError> {
+    let now = relay.now();
+    let folder = relay.folder();
+    let good = good_token(relay, &candidate.token_id, &candidate.secret_digest, &candidate.name)?;
+    let by = use_of(&candidate.name, &candidate.key);
+    let known = read_machine(folder, &by.name)?;
+    if known.is_some_and(|machine| machine.key_sha256 != by.key_sha256) {
+        return Err(Refusal::NameTaken(by.name).into());
     }
-    let certificate = relay.authority().issue_machine(&name, &candidate.key, now)?;
+    let certificate = relay.authority().issue_machine(&by.name, &candidate.key, now)?;
     let expires_s = Facts::read(&certificate)
         .map(|facts| unix_s(facts.not_after))
         .ok_or_else(|| StateError::crypto("issue a certificate", &"it cannot be read back"))?;
 
-    token.uses_left = token.uses_left.saturating_sub(1);
-    write_token(relay.folder(), &token)?;
-    let machine = MachineRecord {
-        name,
-        key_sha256,
-        publish: token.publish,
-        dial: token.dial,
-        token: token.id,
-        joined_s: unix_s(now),
-        expires_s,
+    let mut used_up = None;
+    let machine = match good.grant(by.clone(), relay)? {
+        Good::Again(machine) => MachineRecord { joined_s: unix_s(now), expires_s, ..machine },
+        Good::Token(token) => {
+            write_token(folder, &token)?;
+            let machine = MachineRecord {
+                name: by.name,
+                key_sha256: by.key_sha256,
+                publish: token.publish.clone(),
+                dial: token.dial.clone(),
+                token: token.id.clone(),
+                joined_s: unix_s(now),
+                expires_s,
+                again: Some(Again { secret_sha256: token.secret_sha256.clone(), expires_s: token.expires_s }),
+            };
+            used_up = Some(token).filter(|token| token.uses_left == 0);
+            machine
+        }
     };
-    write_machine(relay.folder(), &machine)?;
+    write_machine(folder, &machine)?;
+    if let Some(token) = used_up.filter(|token| all_recorded(folder, token)) {
+        // It is of no more use to anybody. If it can't go now, it goes with the others of its kind.
+        drop(files::remove(&token_path(folder, &token.id)));
+    }
 
     let issued = Issued {
         chain_der: vec![certificate.to_vec()],
@@ -296,6 +406,15 @@ fn take_use(
         token: machine.token,
     };
     Ok((joined, issued))
+}
+
+/// Whether each machine that has taken a use of the token is on record, and can come again without it.
+fn all_recorded(folder: &Path, token: &TokenRecord) -> bool {
+    let recorded = |by: &Use| {
+        let machine = read_machine(folder, &by.name);
+        machine.is_ok_and(|machine| machine.is_some_and(|machine| machine.key_sha256 == by.key_sha256))
+    };
+    token.used_by.iter().all(recorded)
 }
 
 #[cfg(test)]

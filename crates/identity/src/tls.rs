@@ -10,13 +10,14 @@ use rustls::client::Resumption;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::crypto::{CryptoProvider, aws_lc_rs};
 use rustls::pki_types::{CertificateDer, DnsName, PrivateKeyDer, ServerName, UnixTime};
-use rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
+use rustls::server::{NoServerSessionStorage, ResolvesServerCert, WebPkiClientVerifier};
 use rustls::{
     CertificateError, ClientConfig, DigitallySignedStruct, PeerMisbehaved, RootCertStore, ServerConfig,
     SignatureScheme, client::WebPkiServerVerifier, version::TLS13,
 };
 
 use crate::certificate::{Facts, Fingerprint, sha256};
+use crate::clock::Clock;
 use crate::error::StateError;
 
 /// ALPN of a link between a machine and a relay.
@@ -52,17 +53,17 @@ pub(crate) fn random<const N: usize>() -> Result<[u8; N], StateError> {
 /// A client certificate is asked for and, when given, verified; it may be left out, or nobody could join.
 pub(crate) fn server_config(
     authority: CertificateDer<'static>,
-    chain: Vec<CertificateDer<'static>>,
-    key: PrivateKeyDer<'static>,
+    own: Arc<dyn ResolvesServerCert>,
+    clock: Clock,
 ) -> Result<ServerConfig, rustls::Error> {
     let verifier = WebPkiClientVerifier::builder_with_provider(roots(authority)?, provider())
         .allow_unauthenticated()
         .build()
         .map_err(|error| rustls::Error::General(error.to_string()))?;
-    let mut config = ServerConfig::builder_with_provider(provider())
+    let mut config = ServerConfig::builder_with_details(provider(), Arc::new(clock))
         .with_protocol_versions(&[&TLS13])?
         .with_client_cert_verifier(verifier)
-        .with_single_cert(chain, key)?;
+        .with_cert_resolver(own);
     config.alpn_protocols = vec![ALPN_LINK.to_vec(), ALPN_JOIN.to_vec()];
     config.session_storage = Arc::new(NoServerSessionStorage {});
     config.send_tls13_tickets = 0;
@@ -74,8 +75,9 @@ pub(crate) fn link_client_config(
     authority: CertificateDer<'static>,
     chain: Vec<CertificateDer<'static>>,
     key: PrivateKeyDer<'static>,
+    clock: Clock,
 ) -> Result<ClientConfig, rustls::Error> {
-    let mut config = ClientConfig::builder_with_provider(provider())
+    let mut config = ClientConfig::builder_with_details(provider(), Arc::new(clock))
         .with_protocol_versions(&[&TLS13])?
         .with_root_certificates(roots(authority)?)
         .with_client_auth_cert(chain, key)?;
@@ -108,6 +110,25 @@ pub(crate) fn verify_machine(
     let (leaf, intermediates) =
         chain.split_first().ok_or(rustls::Error::InvalidCertificate(CertificateError::BadEncoding))?;
     verifier.verify_client_cert(leaf, intermediates, now).map(|_| ())
+}
+
+/// The certificate fault in an error of a TLS handshake, if it is one.
+pub(crate) fn certificate_fault(error: &rustls::Error) -> Option<&CertificateError> {
+    if let rustls::Error::InvalidCertificate(fault) = error { Some(fault) } else { None }
+}
+
+pub(crate) fn is_not_valid_yet(error: &rustls::Error) -> bool {
+    matches!(
+        certificate_fault(error),
+        Some(CertificateError::NotValidYet | CertificateError::NotValidYetContext { .. })
+    )
+}
+
+pub(crate) fn is_expired(error: &rustls::Error) -> bool {
+    matches!(
+        certificate_fault(error),
+        Some(CertificateError::Expired | CertificateError::ExpiredContext { .. })
+    )
 }
 
 /// What [`PinnedAuthority`] answers when the fingerprint is not in the chain; it answers so to nothing else.

@@ -55,6 +55,9 @@ pub enum CreateTokenError {
     /// Under a second, or past the end of time.
     #[error("a token must live for at least 1 s, and must expire at a date that can be written")]
     Ttl,
+    /// A token made by this clock would have expired when it is set.
+    #[error("this machine's clock seems wrong: it says {0}; set it, then try again")]
+    Clock(String),
     /// No use at all.
     #[error("a token must have at least 1 use")]
     Uses,

@@ -34,6 +34,8 @@ use crate::hub::Hub;
 
 /// How long the cut at a drain's deadline may take to be counted.
 const CUT: Duration = Duration::from_millis(100);
+/// How often the state folder is looked through for tokens that have expired.
+const TIDY_EVERY: Duration = Duration::from_secs(60);
 /// How long links get to say goodbye when the relay stops.
 const GOODBYE: Duration = Duration::from_secs(1);
 
@@ -113,7 +115,7 @@ impl Relay {
     /// # Errors
     /// See [`StartError`]; nothing runs then.
     pub async fn start(config: RelayConfig) -> Result<Self, StartError> {
-        let state = RelayState::open(&config.state, &config.name)?;
+        let state = RelayState::open_when_free(&config.state, &config.name).await?;
         let listen_error = |error| StartError::Listen { address: config.listen.clone(), error };
         let listener = TcpListener::bind(&config.listen).await.map_err(listen_error)?;
         let local_addr = listener.local_addr().map_err(listen_error)?;
@@ -126,6 +128,7 @@ impl Relay {
         let mut tasks = JoinSet::new();
         tasks.spawn(listen::run(Arc::clone(&hub), listener, stopped.clone()));
         tasks.spawn(routing::keep_time(Arc::clone(&hub)));
+        tasks.spawn(keep_tidy(hub.identity.clone()));
         let admin = server.as_ref().map(|server| server.local_addr().clone());
         if let Some(server) = server {
             let source = status::Source(Arc::clone(&hub));
@@ -171,5 +174,19 @@ impl Relay {
         }
         self.tasks.shutdown().await;
         tracing::info!("relay stopped");
+    }
+}
+
+/// Takes away what has expired in the state folder. A folder that can't be written now is another time's matter.
+async fn keep_tidy(state: RelayState) {
+    let mut looks = tokio::time::interval(TIDY_EVERY);
+    loop {
+        looks.tick().await;
+        let state = state.clone();
+        match tokio::task::spawn_blocking(move || state.tidy()).await {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => tracing::debug!(%error, "the state folder was not tidied"),
+            Err(error) => tracing::error!(%error, "the state folder was not tidied"),
+        }
     }
 }

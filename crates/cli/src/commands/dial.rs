@@ -31,6 +31,7 @@ pub(crate) async fn run(args: Dial, mut stop: Stop) -> anyhow::Result<ExitCode> 
     logging::start(&config.log);
     limits::log_open_files();
     let machine = Machine::load(&files::machine_state(args.state)?)?;
+    machine.check_dates()?;
     let edge = tokio::select! {
         edge = Edge::start(config, machine) => edge.context("can't start")?,
         how = stop.wait() => anyhow::bail!("{}: {}", args.service, stopped_by(how)),

@@ -6,16 +6,17 @@ use std::process::ExitCode;
 use hopline_identity::list_machines;
 
 use crate::args::RelayState;
-use crate::commands::token::list_of;
+use crate::commands::token::{list_of, name_unreadable};
 use crate::files;
 
 pub(crate) fn list(args: &RelayState) -> anyhow::Result<ExitCode> {
     let mut text = String::new();
-    for machine in list_machines(&files::relay_state(args.state.clone())?)? {
+    let listing = list_machines(&files::relay_state(args.state.clone())?)?;
+    for machine in listing.records {
         let expires = humantime::format_rfc3339_seconds(machine.expires);
         let (publish, dial) = (list_of(&machine.publish), list_of(&machine.dial));
         writeln!(text, "{}  publish {publish}  dial {dial}  certificate until {expires}", machine.name)?;
     }
     files::say(&text)?;
-    Ok(ExitCode::SUCCESS)
+    Ok(name_unreadable(&listing.unreadable))
 }

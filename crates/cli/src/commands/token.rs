@@ -4,11 +4,12 @@ use std::fmt::Write as _;
 use std::process::ExitCode;
 use std::time::SystemTime;
 
-use hopline_identity::{TokenSpec, create_token, list_tokens, revoke_token};
+use hopline_config::LogConfig;
+use hopline_identity::{StateError, TokenSpec, create_token, list_tokens, revoke_token};
 use zeroize::Zeroizing;
 
 use crate::args::{RelayState, TokenCreate, TokenRevoke};
-use crate::{files, streams};
+use crate::{files, logging, streams};
 
 pub(crate) fn create(args: &TokenCreate) -> anyhow::Result<ExitCode> {
     anyhow::ensure!(
@@ -27,6 +28,8 @@ pub(crate) fn create(args: &TokenCreate) -> anyhow::Result<ExitCode> {
         "stdout is closed, so no token was made: it would be lost"
     );
     let state = files::relay_state(args.state.state.clone())?;
+    // A lock that is waited for is spoken of in the log.
+    logging::start(&LogConfig::default());
     let token = create_token(&state, &spec, SystemTime::now())?;
     let line = Zeroizing::new(format!("{}\n", token.reveal().as_str()));
     if let Err(error) = streams::write_stdout(line.as_bytes()) {
@@ -44,7 +47,8 @@ pub(crate) fn create(args: &TokenCreate) -> anyhow::Result<ExitCode> {
 
 pub(crate) fn list(args: &RelayState) -> anyhow::Result<ExitCode> {
     let mut text = String::new();
-    for token in list_tokens(&files::relay_state(args.state.clone())?)? {
+    let listing = list_tokens(&files::relay_state(args.state.clone())?)?;
+    for token in listing.records {
         let left = token.expires.duration_since(SystemTime::now()).ok();
         let left = left.map_or("expired".to_owned(), |left| {
             format!("{} left", humantime::format_duration(std::time::Duration::from_secs(left.as_secs())))
@@ -60,10 +64,19 @@ pub(crate) fn list(args: &RelayState) -> anyhow::Result<ExitCode> {
         )?;
     }
     files::say(&text)?;
-    Ok(ExitCode::SUCCESS)
+    Ok(name_unreadable(&listing.unreadable))
+}
+
+/// Names the records that could not be listed; with one, a list is no success.
+pub(crate) fn name_unreadable(unreadable: &[StateError]) -> ExitCode {
+    for error in unreadable {
+        logging::say(&format!("hopline: {error}"));
+    }
+    if unreadable.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
 pub(crate) fn revoke(args: &TokenRevoke) -> anyhow::Result<ExitCode> {
+    logging::start(&LogConfig::default());
     revoke_token(&files::relay_state(args.state.state.clone())?, &args.id)?;
     Ok(ExitCode::SUCCESS)
 }

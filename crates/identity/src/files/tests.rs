@@ -60,11 +60,51 @@ fn a_file_that_is_not_ours_is_not_read_whole() {
     assert!(matches!(read(&path, Guard::Secret), Err(StateError::Damaged { .. })));
 }
 
+/// What may stand in a record's place: each is told apart from a record that is not there, and none is waited for.
 #[test]
-fn one_holder_at_a_time() {
+fn what_stands_in_a_files_place_is_named() {
     let dir = tempfile::tempdir().unwrap();
-    let held = FolderLock::wait(dir.path()).unwrap();
-    assert!(FolderLock::try_take(dir.path()).unwrap().is_none());
-    drop(held);
-    assert!(FolderLock::try_take(dir.path()).unwrap().is_some());
+    let at = |name: &str| dir.path().join(name);
+    std::fs::create_dir(at("folder")).unwrap();
+    std::os::unix::fs::symlink("/nonexistent/record", at("link")).unwrap();
+    rustix::fs::mknodat(rustix::fs::CWD, at("pipe"), rustix::fs::FileType::Fifo, 0o600.into(), 0).unwrap();
+    for (name, fault) in
+        [("folder", "is a folder"), ("link", "/nonexistent/record"), ("pipe", "no regular file")]
+    {
+        let error = read(&at(name), Guard::Secret).unwrap_err();
+        let text = error.to_string();
+        assert!(matches!(error, StateError::Damaged { .. }) && text.contains(fault), "{name}: {text}");
+    }
+    assert!(matches!(folder_exists(&at("link")), Err(StateError::Damaged { .. })));
+    assert!(matches!(make_folder(&at("pipe")), Err(StateError::NotAFolder { .. })));
+}
+
+/// Three files change together: whichever change fails, all three are the old ones or all three the new ones.
+#[test]
+fn files_that_belong_together_change_together() {
+    let dir = tempfile::tempdir().unwrap();
+    let paths: Vec<PathBuf> = ["a", "b", "c"].iter().map(|name| dir.path().join(name)).collect();
+    let write = |contents: &[u8]| {
+        let files: Vec<_> = paths.iter().map(|path| (path.clone(), contents)).collect();
+        write_together(&files)
+    };
+    let all = |contents: &[u8]| paths.iter().all(|path| std::fs::read(path).unwrap() == contents);
+    write(b"old").unwrap();
+    let mut failed = 0;
+    for good in 0.. {
+        let failing = faults::Failing::after(dir.path(), good);
+        let written = write(b"new");
+        if !failing.met() {
+            written.unwrap();
+            break;
+        }
+        drop(failing);
+        failed += 1;
+        written.unwrap_err();
+        assert!(all(b"old") || all(b"new"), "after {good} changes");
+        assert_eq!(entries(dir.path()).unwrap().len(), 3, "after {good} changes nothing else is left");
+        write(b"old").unwrap();
+    }
+    // Created, written and synced, three times; renamed three times; the folder synced.
+    assert_eq!(failed, 13);
 }

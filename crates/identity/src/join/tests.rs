@@ -6,6 +6,7 @@ use tokio_rustls::TlsAcceptor;
 
 use super::*;
 use crate::RelayState;
+use crate::files::faults::Failing;
 use crate::token::tests::{CANARY, canary_token, leaks};
 use crate::wire::Refused;
 
@@ -122,14 +123,66 @@ async fn a_machine_shows_no_key() {
     let place = Place::prepare(machine_dir.path(), "web-1").unwrap();
     let busy = Place::prepare(machine_dir.path(), "web-1").err();
     assert!(matches!(busy, Some(JoinError::Busy { .. })), "one join at a time in a folder");
-    place.store("relay:1", issued(&state, "web-1", &place.key)).unwrap();
+    let (der, pem) = (place.key.serialize_der(), place.key.serialize_pem());
+    let issued = issued(&state, "web-1", &place.key);
+    place.store("relay:1", issued).unwrap();
     let machine = Machine::load(machine_dir.path()).unwrap();
     let text = format!("{machine:?} {machine:#?}");
     assert!(text.contains("web-1"));
-    let der = PrivateKeyDer::try_from(place.key.serialize_der()).unwrap();
+    let der = PrivateKeyDer::try_from(der).unwrap();
     let bytes = format!("{:?}", &der.secret_der()[40..48]);
-    let pem = place.key.serialize_pem();
     for needle in [bytes.trim_matches(['[', ']']), pem.lines().nth(1).unwrap(), "PRIVATE"] {
         assert!(!text.contains(needle), "{text}");
     }
+}
+
+/// The machine's disk fails at any one of its changes: the folder holds a whole machine or none, and the same token, which
+/// is good for one, makes it whole when there is room again.
+#[tokio::test]
+async fn a_disk_that_fails_at_the_machine_spends_no_token() {
+    let relay_dir = tempfile::tempdir().unwrap();
+    let state = RelayState::open(relay_dir.path(), "relay-a").unwrap();
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    tokio::spawn(async move {
+        loop {
+            let (tcp, _) = listener.accept().await.unwrap();
+            let stream = TlsAcceptor::from(state.server_config()).accept(tcp).await.unwrap();
+            // What it comes to is seen at the machine.
+            drop(crate::serve_join(stream, &state).await);
+        }
+    });
+    let spec = crate::TokenSpec {
+        relay: address,
+        publish: Vec::new(),
+        dial: vec!["*".to_owned()],
+        ttl: std::time::Duration::from_secs(600),
+        uses: 1,
+    };
+    let mut failed = 0;
+    for good in 0.. {
+        let token = crate::create_token(relay_dir.path(), &spec, std::time::SystemTime::now()).unwrap();
+        let parent = tempfile::tempdir().unwrap();
+        let dir = parent.path().join("machine");
+        let name = format!("web-{good}");
+        let failing = Failing::after(&dir, good);
+        let joined = join(&token, &name, &dir).await;
+        if !failing.met() {
+            joined.unwrap();
+            break;
+        }
+        failed += 1;
+        // The last change is the folder's sync: then all is there, and not known to be safe.
+        let text = joined.unwrap_err().to_string();
+        assert!(text.contains(dir.to_str().unwrap()), "{text}");
+        match Machine::load(&dir) {
+            Ok(_) | Err(LoadMachineError::NotJoined { .. }) => {}
+            Err(error) => panic!("after {good} changes: {error}"),
+        }
+        drop(failing);
+        join(&token, &name, &dir).await.unwrap();
+    }
+    // The folder; five changes for each of version and key; ten for the room that is taken beforehand; three files
+    // written and named, and the folder synced.
+    assert_eq!(failed, 1 + 5 + 5 + 10 + 13);
 }

@@ -4,7 +4,10 @@ use tempfile::TempDir;
 use tokio::io::{AsyncReadExt as _, duplex};
 
 use super::*;
-use crate::records::list_machines;
+use crate::files::faults::Failing;
+use crate::lock::FolderLock;
+use crate::records::{list_machines, list_tokens};
+use crate::relay::revoke_token;
 use crate::token::Token;
 use crate::token::tests::{CANARY, canary_token, leaks};
 
@@ -29,6 +32,8 @@ fn relay(uses: u32) -> Relay {
         expires_s: token.expires_s,
         uses,
         uses_left: uses,
+        used_by: Vec::new(),
+        used_s: None,
     };
     write_token(dir.path(), &record).unwrap();
     Relay { state, dir, token }
@@ -48,11 +53,16 @@ fn csr(key: &KeyPair) -> Vec<u8> {
     CertificateParams::default().serialize_request(key).unwrap().der().to_vec()
 }
 
-/// Sends raw bytes and an end, and returns what the relay made of it and all that it sent back.
+/// Sends raw bytes, and an end if they are not a whole request, and returns what the relay made of it and all that it
+/// sent back.
 async fn answer(state: &RelayState, bytes: &[u8]) -> (Result<JoinedMachine, ServeJoinError>, Vec<u8>) {
     let (mut near, far) = duplex(256 * 1024);
     near.write_all(bytes).await.unwrap();
-    near.shutdown().await.unwrap();
+    let is_whole =
+        bytes.first_chunk().is_some_and(|len| bytes.len() == 4 + u32::from_be_bytes(*len) as usize);
+    if !is_whole {
+        near.shutdown().await.unwrap();
+    }
     let result = serve_join(far, state).await;
     let mut reply = Vec::new();
     near.read_to_end(&mut reply).await.unwrap();
@@ -126,7 +136,7 @@ async fn a_bad_token_is_all_that_its_bearer_learns() {
     let cases = [
         (&relay, wrong_secret, Refusal::SecretWrong(relay.token.id.clone())),
         (&relay, no_secret, Refusal::SecretWrong(relay.token.id.clone())),
-        (&relay, unknown, Refusal::TokenUnknown),
+        (&relay, unknown, Refusal::TokenGone("ffffffffffffffff".to_owned())),
         (&relay, traversal, Refusal::TokenUnknown),
         (&used_up, bad_rest.clone(), Refusal::TokenUsedUp(relay.token.id.clone())),
     ];
@@ -169,7 +179,7 @@ async fn garbage_is_refused_and_bounded() {
     // A whole body that is empty is a request of version 0.
     let (result, _) = answer(&relay.state, &[0, 0, 0, 0]).await;
     assert!(matches!(result, Err(ServeJoinError::Refused(Refusal::Version(0)))), "{result:?}");
-    assert_eq!(list_machines(relay.dir.path()).unwrap(), []);
+    assert_eq!(list_machines(relay.dir.path()).unwrap().records, []);
 }
 
 #[tokio::test(start_paused = true)]
@@ -182,16 +192,128 @@ async fn a_silent_peer_costs_ten_seconds() {
     assert_eq!(began.elapsed().as_secs(), 10);
 }
 
+/// Its token has one use, and that one is enough.
 #[tokio::test]
 async fn a_machine_that_did_not_hear_can_join_again_with_its_key() {
-    let relay = relay(2);
+    let relay = relay(1);
     let request = framed(&request(csr(&KeyPair::generate().unwrap())));
-    let (mut near, far) = duplex(1024);
+    // Too little room for the answer.
+    let (mut near, far) = duplex(64);
+    let state = relay.state.clone();
+    let serving = tokio::spawn(async move { serve_join(far, &state).await });
     near.write_all(&request).await.unwrap();
+    while list_machines(relay.dir.path()).unwrap().records.is_empty() {
+        tokio::task::yield_now().await;
+    }
     drop(near);
-    let result = serve_join(far, &relay.state).await;
+    let result = serving.await.unwrap();
     assert!(matches!(&result, Err(ServeJoinError::ReplyLost { name, .. }) if name == "web-1"), "{result:?}");
+
     answer(&relay.state, &request).await.0.unwrap();
+    let other = framed(&self::request(csr(&KeyPair::generate().unwrap())));
+    let (result, _) = answer(&relay.state, &other).await;
+    assert!(matches!(result, Err(ServeJoinError::Refused(Refusal::TokenUsedUp(_)))), "{result:?}");
+    revoke_token(relay.dir.path(), &relay.token.id).unwrap();
+    let (result, _) = answer(&relay.state, &request).await;
+    assert!(matches!(result, Err(ServeJoinError::Refused(Refusal::TokenGone(_)))), "{result:?}");
+}
+
+/// Each use of a token is one machine's, however often that one has to come.
+#[tokio::test]
+async fn a_join_that_is_made_again_takes_no_further_use() {
+    let relay = relay(2);
+    let keys: Vec<KeyPair> = (0..3).map(|_| KeyPair::generate().unwrap()).collect();
+    let named =
+        |name: &str, key: &KeyPair| framed(&JoinRequest { name: name.to_owned(), ..request(csr(key)) });
+    let [a, b, c] = [named("a", &keys[0]), named("b", &keys[1]), named("c", &keys[2])];
+    for request in [&a, &a, &b, &a, &b] {
+        answer(&relay.state, request).await.0.unwrap();
+    }
+    // Neither a third machine nor a second name of the first.
+    for request in [c, named("d", &keys[0])] {
+        let (result, _) = answer(&relay.state, &request).await;
+        assert!(matches!(result, Err(ServeJoinError::Refused(Refusal::TokenGone(_)))), "{result:?}");
+    }
+}
+
+/// Somebody else holds the folder: joins get an answer before their machine loses patience. No thread waits with them, or
+/// the one that there is would be held up, and with it all of them.
+#[test]
+fn a_lock_that_is_held_is_an_answer_and_no_use_is_taken() {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .start_paused(true)
+        .max_blocking_threads(1)
+        .build()
+        .unwrap();
+    runtime.block_on(async {
+        let relay = relay(1);
+        let held = FolderLock::wait(relay.dir.path()).unwrap();
+        let request = framed(&request(csr(&KeyPair::generate().unwrap())));
+        let joins: Vec<_> = (0..200)
+            .map(|_| {
+                let (state, request) = (relay.state.clone(), request.clone());
+                tokio::spawn(async move { answer(&state, &request).await })
+            })
+            .collect();
+        for join in joins {
+            let (result, reply) = join.await.unwrap();
+            assert!(matches!(result, Err(ServeJoinError::State(StateError::Locked { .. }))), "{result:?}");
+            let Outcome::Refused(refused) = outcome(&reply) else { panic!("issued") };
+            assert!(refused.message.contains("nothing was changed, try again"), "{}", refused.message);
+        }
+        drop(held);
+        answer(&relay.state, &request).await.0.unwrap();
+    });
+}
+
+/// A machine that went away while its join waited for the lock has spent nothing.
+#[tokio::test]
+async fn a_join_whose_machine_has_gone_takes_no_use() {
+    let relay = relay(1);
+    let held = FolderLock::wait(relay.dir.path()).unwrap();
+    let (mut near, far) = duplex(64 * 1024);
+    near.write_all(&framed(&request(csr(&KeyPair::generate().unwrap())))).await.unwrap();
+    let state = relay.state.clone();
+    let serving = tokio::spawn(async move { serve_join(far, &state).await });
+    // It waits: nobody else can have a turn.
+    while relay.state.is_idle() {
+        tokio::task::yield_now().await;
+    }
+    drop(near);
+    let result = serving.await.unwrap();
+    assert!(matches!(result, Err(ServeJoinError::Gone)), "{result:?}");
+    drop(held);
+    assert_eq!(list_machines(relay.dir.path()).unwrap().records, []);
+    assert_eq!(list_tokens(relay.dir.path()).unwrap().records[0].uses_left, 1);
+}
+
+/// The relay's disk fails at any one of its changes: the same machine comes again with the same token, and no other does.
+#[tokio::test]
+async fn a_disk_that_fails_at_the_relay_spends_no_token() {
+    let mut failed = 0;
+    for good in 0.. {
+        let relay = relay(1);
+        let request = framed(&request(csr(&KeyPair::generate().unwrap())));
+        let failing = Failing::after(relay.dir.path(), good);
+        let (result, _) = answer(&relay.state, &request).await;
+        if !failing.met() {
+            result.unwrap();
+            break;
+        }
+        failed += 1;
+        drop(failing);
+        answer(&relay.state, &request).await.0.unwrap();
+        let other = framed(&JoinRequest {
+            name: "web-2".to_owned(),
+            ..self::request(csr(&KeyPair::generate().unwrap()))
+        });
+        answer(&relay.state, &other).await.0.unwrap_err();
+        let listed = list_machines(relay.dir.path()).unwrap();
+        assert_eq!((listed.records.len(), listed.unreadable.len()), (1, 0), "after {good} changes");
+    }
+    // Two files of five changes each, one removed with its folder synced.
+    assert_eq!(failed, 12);
 }
 
 #[tokio::test]
@@ -206,7 +328,7 @@ async fn no_secret_in_what_is_logged_or_sent() {
         JoinRequest { secret: [CANARY.as_slice(), b"x"].concat(), ..request(Vec::new()) },
         request(vec![1]),
         request(csr(&key)),
-        request(csr(&key)),
+        request(csr(&KeyPair::generate().unwrap())),
     ];
     let mut refused = 0;
     for request in requests {

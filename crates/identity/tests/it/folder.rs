@@ -7,8 +7,8 @@ use std::sync::{Arc, Barrier};
 use std::time::SystemTime;
 
 use hopline_identity::{
-    LoadMachineError, Machine, OpenRelayError, RelayState, StateError, create_token, list_machines,
-    list_tokens,
+    DateFault, LoadMachineError, Machine, OpenRelayError, RelayState, StateError, create_token,
+    list_machines, list_tokens, revoke_token,
 };
 use rcgen::{CertificateParams, ExtendedKeyUsagePurpose, Issuer, KeyPair, SanType};
 use tempfile::TempDir;
@@ -58,16 +58,17 @@ fn those_who_start_at_once_share_one_authority() {
             let (dir, barrier) = (dir.clone(), Arc::clone(&barrier));
             std::thread::spawn(move || {
                 barrier.wait();
+                let fingerprint = RelayState::open(&dir, "relay-a").unwrap().authority_fingerprint();
                 if n % 2 == 0 {
                     create_token(&dir, &spec("relay:1"), SystemTime::now()).unwrap();
                 }
-                RelayState::open(&dir, "relay-a").unwrap().authority_fingerprint()
+                fingerprint
             })
         })
         .collect();
     let fingerprints: Vec<_> = threads.into_iter().map(|thread| thread.join().unwrap()).collect();
     assert!(fingerprints.iter().all(|fingerprint| *fingerprint == fingerprints[0]));
-    assert_eq!(list_tokens(&dir).unwrap().len(), starters / 2);
+    assert_eq!(list_tokens(&dir).unwrap().records.len(), starters / 2);
 }
 
 #[test]
@@ -145,8 +146,8 @@ fn leftovers_of_a_crash_are_cleared_and_never_listed() {
     for path in &leftovers {
         fs::write(path, "half").unwrap();
     }
-    assert_eq!(list_tokens(dir.path()).unwrap(), []);
-    assert_eq!(list_machines(dir.path()).unwrap(), []);
+    assert_eq!(list_tokens(dir.path()).unwrap().records, []);
+    assert_eq!(list_machines(dir.path()).unwrap().records, []);
     RelayState::open(dir.path(), "relay-a").unwrap();
     assert!(leftovers.iter().all(|path| !path.exists()));
 }
@@ -155,8 +156,8 @@ fn leftovers_of_a_crash_are_cleared_and_never_listed() {
 fn listing_a_folder_that_is_no_relays_makes_nothing() {
     let parent = tempfile::tempdir().unwrap();
     let dir = parent.path().join("mistyped");
-    assert!(matches!(list_tokens(&dir), Err(StateError::NotRelayState { .. })));
-    assert!(matches!(list_machines(&dir), Err(StateError::NotRelayState { .. })));
+    assert!(matches!(list_tokens(&dir), Err(StateError::NoFolder { .. })));
+    assert!(matches!(list_machines(&dir), Err(StateError::NoFolder { .. })));
     assert!(!dir.exists());
 }
 
@@ -167,10 +168,11 @@ fn a_damaged_record_is_named_and_its_contents_are_not_shown() {
     let path = dir.path().join("tokens").join(format!("{}.json", token.id()));
     let whole = fs::read_to_string(&path).unwrap();
     fs::write(&path, whole.replace("\"uses\": 1", "\"uses\": \"CANARY\"")).unwrap();
-    let error = list_tokens(dir.path()).unwrap_err().to_string();
+    let unreadable = || list_tokens(dir.path()).unwrap().unreadable.pop().unwrap();
+    let error = unreadable().to_string();
     assert!(error.contains(token.id()) && !error.contains("CANARY"), "{error}");
     chmod(&path, 0o644);
-    assert!(matches!(list_tokens(dir.path()), Err(StateError::Permissions { .. })));
+    assert!(matches!(unreadable(), StateError::Permissions { .. }));
 }
 
 #[test]
@@ -261,15 +263,199 @@ async fn a_certificate_past_its_end_or_before_its_start_is_a_clear_error() {
     };
 
     let on = store(-30, -1);
-    let error = Machine::load(dir.path()).unwrap_err();
-    assert!(matches!(error, LoadMachineError::Expired { .. }), "{error}");
+    let error = Machine::load(dir.path()).unwrap().check_dates().unwrap_err();
+    assert!(matches!(error, DateFault::Expired { .. }), "{error}");
     assert!(
         error.to_string().contains(&on.to_string()) && error.to_string().contains("hopline join"),
         "{error}"
     );
     store(1, 30);
-    let error = Machine::load(dir.path()).unwrap_err();
-    assert!(matches!(error, LoadMachineError::NotValidYet { .. }), "{error}");
+    let error = Machine::load(dir.path()).unwrap().check_dates().unwrap_err();
+    assert!(matches!(error, DateFault::NotValidYet { .. }), "{error}");
+    assert!(error.to_string().contains("clock seems wrong"), "{error}");
     store(-1, 30);
-    Machine::load(dir.path()).unwrap();
+    Machine::load(dir.path()).unwrap().check_dates().unwrap();
+}
+
+/// One record that is broken, in each way in which it can be, hides no other.
+#[test]
+fn a_broken_record_hides_no_other() {
+    let dir = new_relay_dir();
+    let (good, bad) = (token(dir.path(), "relay:1", 1), token(dir.path(), "relay:1", 1));
+    let path = dir.path().join("tokens").join(format!("{}.json", bad.id()));
+    let broken: [(&str, &dyn Fn()); 6] = [
+        ("is empty", &|| restore(&path, b"")),
+        ("it is a folder", &|| fs::create_dir(&path).unwrap()),
+        ("others could read", &|| {
+            restore(&path, b"{}");
+            chmod(&path, 0o644);
+        }),
+        ("not the JSON expected", &|| restore(&path, &[0xff; 100])),
+        ("symbolic link to /nonexistent", &|| std::os::unix::fs::symlink("/nonexistent", &path).unwrap()),
+        ("another record than its name says", &|| {
+            fs::copy(dir.path().join("tokens").join(format!("{}.json", good.id())), &path).unwrap();
+        }),
+    ];
+    for (fault, make) in broken {
+        if path.is_dir() { fs::remove_dir(&path) } else { fs::remove_file(&path) }.unwrap();
+        make();
+        let listing = list_tokens(dir.path()).unwrap();
+        assert_eq!(
+            listing.records.iter().map(|info| info.id.as_str()).collect::<Vec<_>>(),
+            [good.id()],
+            "{fault}"
+        );
+        let said: Vec<String> = listing.unreadable.iter().map(ToString::to_string).collect();
+        assert_eq!(said.len(), 1, "{said:?}");
+        assert!(said[0].contains(fault) && said[0].contains(bad.id()), "{said:?}");
+        // A relay starts on it, and makes tokens.
+        RelayState::open(dir.path(), "relay-a").unwrap();
+        revoke_token(dir.path(), token(dir.path(), "relay:1", 1).id()).unwrap();
+    }
+}
+
+#[test]
+fn tokens_that_nobody_can_redeem_go_by_themselves() {
+    let dir = new_relay_dir();
+    let files = || fs::read_dir(dir.path().join("tokens")).unwrap().count();
+    let old = SystemTime::now() - std::time::Duration::from_secs(86_400);
+    for _ in 0..20 {
+        create_token(dir.path(), &spec("relay:1"), old).unwrap();
+    }
+    assert_eq!(files(), 1, "each new one takes the dead ones away");
+    assert_eq!(list_tokens(dir.path()).unwrap().records, []);
+    RelayState::open(dir.path(), "relay-a").unwrap();
+    assert_eq!(files(), 0);
+    create_token(dir.path(), &spec("relay:1"), old).unwrap();
+    let live = token(dir.path(), "relay:1", 1);
+    let state = RelayState::open(dir.path(), "relay-a").unwrap();
+    fs::copy(
+        dir.path().join("tokens").join(format!("{}.json", live.id())),
+        dir.path().join("tokens/.tmp-copy"),
+    )
+    .unwrap();
+    state.tidy().unwrap();
+    assert_eq!(list_tokens(dir.path()).unwrap().records.len(), 1);
+}
+
+/// A token is made where a relay has been, and nowhere else; nothing is made on the way to the error.
+#[tokio::test]
+async fn a_token_is_made_at_a_relays_folder_only() {
+    let (_relay, _relay_dir, _machine, machine_dir) = relay_with_machine("web-1").await;
+    let parent = tempfile::tempdir().unwrap();
+    let at = |name: &str| parent.path().join(name);
+    fs::create_dir(at("empty")).unwrap();
+    fs::write(at("file"), "x").unwrap();
+    fs::create_dir_all(at("lost/machines")).unwrap();
+    fs::write(at("lost/machines/web-1.json"), "{}").unwrap();
+    std::os::unix::fs::symlink("/nonexistent", at("link")).unwrap();
+    let before = walk(parent.path());
+    let cases = [
+        (at("missing"), "does not exist"),
+        (at("missing/deep"), "does not exist"),
+        (at("empty"), "holds no relay state"),
+        (at("file"), "is a file, not a folder"),
+        (at("link"), "symbolic link to /nonexistent"),
+        (at("lost"), "neither ca.pem nor ca.key"),
+        (machine_dir.path().to_owned(), "a machine's key"),
+    ];
+    for (dir, said) in cases {
+        let error = create_token(&dir, &spec("relay:1"), SystemTime::now()).unwrap_err().to_string();
+        assert!(error.contains(said) && error.contains(dir.to_str().unwrap()), "{error}");
+        assert!(!error.contains('\n'), "{error}");
+    }
+    assert_eq!(walk(parent.path()), before);
+}
+
+fn walk(dir: &Path) -> Vec<std::path::PathBuf> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(dir).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            found.extend(walk(&path));
+        }
+        found.push(path);
+    }
+    found.sort();
+    found
+}
+
+/// Only root can be denied nothing.
+#[test]
+fn a_folder_that_is_denied_is_named_with_its_owner() {
+    let dir = new_relay_dir();
+    chmod(dir.path(), 0o000);
+    let (made, listed) =
+        (create_token(dir.path(), &spec("relay:1"), SystemTime::now()), list_tokens(dir.path()).map(drop));
+    let opened = RelayState::open(dir.path(), "relay-a").map(drop);
+    chmod(dir.path(), 0o700);
+    if rustix::process::geteuid().is_root() {
+        return;
+    }
+    let uid = format!("uid {}", rustix::process::geteuid().as_raw());
+    for error in
+        [made.unwrap_err().to_string(), listed.unwrap_err().to_string(), opened.unwrap_err().to_string()]
+    {
+        for part in ["permission denied", dir.path().to_str().unwrap(), &uid, "mode 0000", "chmod"] {
+            assert!(error.contains(part), "{part}: {error}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_folder_of_a_newer_version_is_not_misread() {
+    let (relay, relay_dir, _machine, machine_dir) = relay_with_machine("web-1").await;
+    let token = token(relay_dir.path(), &relay.address, 1);
+    for dir in [relay_dir.path(), machine_dir.path()] {
+        assert_eq!(fs::read_to_string(dir.join("version")).unwrap(), "1\n");
+        fs::write(dir.join("version"), "2\n").unwrap();
+    }
+    let errors = [
+        open_error(relay_dir.path()).to_string(),
+        create_token(relay_dir.path(), &spec("relay:1"), SystemTime::now()).unwrap_err().to_string(),
+        list_machines(relay_dir.path()).unwrap_err().to_string(),
+        Machine::load(machine_dir.path()).unwrap_err().to_string(),
+        hopline_identity::join(&token, "web-1", machine_dir.path()).await.unwrap_err().to_string(),
+    ];
+    for error in errors {
+        assert!(error.contains("newer hopline (state version 2, this program knows 1)"), "{error}");
+    }
+    // Version 0.1.0 wrote none.
+    for dir in [relay_dir.path(), machine_dir.path()] {
+        fs::remove_file(dir.join("version")).unwrap();
+    }
+    RelayState::open(relay_dir.path(), "relay-a").unwrap();
+    Machine::load(machine_dir.path()).unwrap();
+}
+
+/// What stands in the place of a state folder, or of one of its parts, at a start.
+#[test]
+fn what_is_no_state_folder_is_a_clear_error() {
+    let parent = tempfile::tempdir().unwrap();
+    let file = parent.path().join("file");
+    fs::write(&file, "x").unwrap();
+    let text = open_error(&file).to_string();
+    assert!(text.contains("is a file, not a folder") && text.contains(file.to_str().unwrap()), "{text}");
+    let text = Machine::load(&file).unwrap_err().to_string();
+    assert!(text.contains("is a file, not a folder"), "{text}");
+    let text = open_error(&file.join("below")).to_string();
+    assert!(text.contains(file.to_str().unwrap()), "{text}");
+
+    let dir = new_relay_dir();
+    for records in ["tokens", "machines"] {
+        let path = dir.path().join(records);
+        fs::remove_dir(&path).unwrap();
+        fs::write(&path, "x").unwrap();
+        let text = open_error(dir.path()).to_string();
+        assert!(text.contains("is a file, not a folder") && text.contains(records), "{text}");
+        fs::remove_file(&path).unwrap();
+        RelayState::open(dir.path(), "relay-a").unwrap();
+    }
+    // A folder in a file's place, and one that a crash has left.
+    fs::create_dir(dir.path().join(".tmp-folder")).unwrap();
+    RelayState::open(dir.path(), "relay-a").unwrap();
+    fs::create_dir(dir.path().join("version")).unwrap_err();
+    fs::remove_file(dir.path().join("ca.key")).unwrap();
+    fs::create_dir(dir.path().join("ca.key")).unwrap();
+    assert!(open_error(dir.path()).to_string().contains("it is a folder"));
 }

@@ -6,6 +6,7 @@
     reason = "a test panics on whatever it does not expect, helpers included"
 )]
 
+mod clock;
 mod common;
 mod folder;
 mod impostors;
