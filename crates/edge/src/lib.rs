@@ -44,7 +44,7 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 pub use local::{BindError, LocalStream};
-pub use reload::Reloaded;
+pub use reload::{Reloaded, RenewError};
 
 use crate::agent::Agent;
 use crate::sidecar::Sidecar;

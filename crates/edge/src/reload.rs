@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use hopline_config::EdgeConfig;
+use hopline_identity::Machine;
 
 use crate::{Edge, StartError};
 
@@ -23,7 +24,48 @@ pub struct Reloaded {
     pub not_applied: Vec<&'static str>,
 }
 
+/// Why a machine's renewed certificate was not taken up.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum RenewError {
+    /// Another machine has joined into the folder.
+    #[error("it is of machine {found}, and this process runs as {known}; restart it to run as the other")]
+    OtherMachine {
+        /// Its name.
+        found: String,
+        /// The name of this process's machine.
+        known: String,
+    },
+    /// The machine has joined at another relay.
+    #[error("it is for another relay, {found}; restart this process to link there")]
+    OtherRelay {
+        /// That relay's address.
+        found: String,
+    },
+}
+
 impl Edge {
+    /// Takes up a certificate that another `join` has stored. Links are made anew with it, one beside the other: sessions
+    /// stay on the old ones until they are over. `false` when it is the one in use.
+    ///
+    /// # Errors
+    /// [`RenewError`]; nothing is changed then.
+    pub fn renew(&self, machine: Machine) -> Result<bool, RenewError> {
+        let now = self.uplinks.identity();
+        if machine.is_same(&now) {
+            return Ok(false);
+        }
+        if machine.name() != now.name() {
+            let (found, known) = (machine.name().to_owned(), now.name().to_owned());
+            return Err(RenewError::OtherMachine { found, known });
+        }
+        // Where the file names the relays, what the token named does not matter.
+        if self.config.relay.is_empty() && machine.relays() != now.relays() {
+            return Err(RenewError::OtherRelay { found: machine.relays().join(", ") });
+        }
+        self.uplinks.renew(machine);
+        Ok(true)
+    }
+
     /// Takes over the mappings and services of a changed file. What is the same in both is not touched; sessions of
     /// what has changed or gone run on to where they lead; new ones go by the new file.
     ///

@@ -4,7 +4,7 @@ use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use hopline_identity::{connection_fault, relay_name, relay_server_name};
+use hopline_identity::{Machine, connection_fault, relay_name, relay_server_name};
 use hopline_link::{Abort, Backoff, Code, Config, LinkEnd, Mux, Session, Side, reset_if_dead, tune_tcp};
 use hopline_route_proto::RoutingHeader;
 use tokio::net::TcpStream;
@@ -51,14 +51,14 @@ pub(crate) async fn run(
             }
             dial_until_up(uplinks, uplink, &backoff).await
         };
-        let tls = tokio::select! {
+        let dialled = tokio::select! {
             biased;
             _ = leaving.wait_for(Option::is_some) => break,
-            tls = dialled => tls,
+            dialled = dialled => dialled,
         };
         first = false;
         let up = Instant::now();
-        let left = links.use_links(tls, &backoff).await;
+        let left = links.use_links(dialled, &backoff).await;
         uplinks.change(uplink, |state| {
             state.mux = None;
             state.announced = false;
@@ -86,14 +86,16 @@ pub(crate) async fn run(
 
 /// Dials until one dial succeeds. A dial that hangs does not hold up the next: each has a socket of its own, since
 /// the path may be back while an old socket still waits for its retransmission.
-async fn dial_until_up(uplinks: &Uplinks, uplink: &Uplink, backoff: &Backoff) -> TlsStream<TcpStream> {
+async fn dial_until_up(uplinks: &Uplinks, uplink: &Uplink, backoff: &Backoff) -> Dialled {
     let mut dials = JoinSet::new();
     let mut said = None;
     loop {
         let relay = uplink.relay.clone();
-        let tls = TlsConnector::from(uplinks.machine.client_config());
+        // As it is now: another `join` may have renewed its certificate.
+        let machine = uplinks.identity();
         dials.spawn(async move {
-            let dialled = tokio::time::timeout(DIAL_TIMEOUT, dial_once(&relay.host, relay.port, &tls)).await;
+            let dialled = dial_once(&relay.host, relay.port, machine);
+            let dialled = tokio::time::timeout(DIAL_TIMEOUT, dialled).await;
             dialled.unwrap_or_else(|_| Err(format!("no answer within {} s", DIAL_TIMEOUT.as_secs())))
         });
         let pause = tokio::time::sleep(backoff.pause(Instant::now(), rand::random()));
@@ -119,12 +121,26 @@ async fn dial_until_up(uplinks: &Uplinks, uplink: &Uplink, backoff: &Backoff) ->
     }
 }
 
-async fn dial_once(host: &str, port: u16, tls: &TlsConnector) -> Result<TlsStream<TcpStream>, String> {
+async fn dial_once(host: &str, port: u16, machine: Machine) -> Result<Dialled, String> {
+    // A clock that is wrong may be set, and a certificate renewed: both are looked at anew each time.
+    machine.check_dates().map_err(|fault| fault.to_string())?;
     let options = DialOptions { timeout: DIAL_TIMEOUT, keepalive: false, user_timeout: None };
     let stream = dial(host, port, &options).await.map_err(|error| error.to_string())?;
     tune_tcp(&stream).map_err(|error| error.to_string())?;
-    let tls = tls.connect(relay_server_name(), stream).await;
-    tls.map_err(|error| format!("TLS handshake with {host}:{port}: {}", connection_fault(&error)))
+    let tls = TlsConnector::from(machine.client_config()).connect(relay_server_name(), stream).await;
+    match tls {
+        Ok(tls) => Ok(Dialled { tls, machine }),
+        Err(error) => {
+            let why = machine.clock_fault(&error).unwrap_or_else(|| connection_fault(&error));
+            Err(format!("TLS handshake with {host}:{port}: {why}"))
+        }
+    }
+}
+
+/// A connection to a relay, and as whom.
+struct Dialled {
+    tls: TlsStream<TcpStream>,
+    machine: Machine,
 }
 
 /// What the links of one uplink have in common: the one in use, and those that it has succeeded.
@@ -144,6 +160,8 @@ struct Started {
     control: Session,
     peer: Option<String>,
     address: Option<String>,
+    /// With the certificate that was shown.
+    machine: Machine,
 }
 
 impl Links {
@@ -152,8 +170,8 @@ impl Links {
     }
 
     /// Uses a link until its end; should it fall silent and another one come up beside it, that one from there on.
-    async fn use_links(&self, tls: TlsStream<TcpStream>, backoff: &Backoff) -> Left {
-        let mut link = match self.start(tls).await {
+    async fn use_links(&self, dialled: Dialled, backoff: &Backoff) -> Left {
+        let mut link = match self.start(dialled).await {
             Ok(link) => link,
             Err(end) => {
                 self.uplink.counts.dial_failed();
@@ -162,14 +180,18 @@ impl Links {
         };
         loop {
             tracing::info!(relay = %self.uplink.relay, name = link.peer.as_deref().unwrap_or("?"), "link up");
-            let mux = link.mux.clone();
+            let (mux, shown) = (link.mux.clone(), link.machine.clone());
             let (retire, retired) = watch::channel(false);
             let mut serving = Box::pin(self.clone().serve(link, retired));
             link = tokio::select! {
                 left = &mut serving => return left,
-                next = self.beside(&mux, backoff) => next,
+                next = self.beside(&mux, &shown, backoff) => next,
             };
-            tracing::warn!(relay = %self.uplink.relay, "link silent; another one is up, and takes its place");
+            if link.machine.is_same(&shown) {
+                tracing::warn!(relay = %self.uplink.relay, "link silent; another one is up, and takes its place");
+            } else {
+                tracing::info!(relay = %self.uplink.relay, "certificate renewed; a link with the new one takes over");
+            }
             retire.send_replace(true);
             let links = self.clone();
             self.tasks().spawn(async move {
@@ -180,24 +202,34 @@ impl Links {
         }
     }
 
-    /// Another link, once this one has fallen silent and has not been heard again before the other is up.
-    async fn beside(&self, mux: &Mux, backoff: &Backoff) -> Started {
+    /// Another link, once this one has fallen silent and has not been heard again before the other is up, or once the
+    /// machine's certificate is another one than this link has shown.
+    async fn beside(&self, mux: &Mux, shown: &Machine, backoff: &Backoff) -> Started {
         let mut status = mux.watch();
+        let mut identity = self.uplinks.identity_changes();
         loop {
-            // The sender lives in `mux`.
-            drop(status.wait_for(|status| status.suspect).await);
-            let heard = async { drop(status.wait_for(|status| !status.suspect).await) };
-            let tls = tokio::select! {
-                () = heard => continue,
-                tls = dial_until_up(&self.uplinks, &self.uplink, backoff) => tls,
+            // The senders live in `mux` and in the uplinks.
+            let renewed = tokio::select! {
+                _ = identity.wait_for(|machine| !machine.is_same(shown)) => true,
+                _ = status.wait_for(|status| status.suspect) => false,
             };
-            let Ok(next) = self.start(tls).await else {
+            let heard = async {
+                if renewed {
+                    std::future::pending::<()>().await;
+                }
+                drop(status.wait_for(|status| !status.suspect).await);
+            };
+            let dialled = tokio::select! {
+                () = heard => continue,
+                dialled = dial_until_up(&self.uplinks, &self.uplink, backoff) => dialled,
+            };
+            let Ok(next) = self.start(dialled).await else {
                 // A relay that takes the connection and no link is not asked in a loop.
                 self.uplink.counts.dial_failed();
                 tokio::time::sleep(backoff.pause(Instant::now(), rand::random())).await;
                 continue;
             };
-            if status.borrow().suspect {
+            if renewed || status.borrow().suspect {
                 return next;
             }
             next.mux.close(Code::SHUTDOWN, "the link before this one was heard again");
@@ -205,7 +237,8 @@ impl Links {
     }
 
     /// A link up to its hello, and its control session.
-    async fn start(&self, tls: TlsStream<TcpStream>) -> Result<Started, LinkEnd> {
+    async fn start(&self, dialled: Dialled) -> Result<Started, LinkEnd> {
+        let Dialled { tls, machine } = dialled;
         let (tcp, session) = tls.get_ref();
         let peer = session.peer_certificates().and_then(relay_name);
         let address = tcp.peer_addr().map(|address| address.to_string()).ok();
@@ -219,7 +252,7 @@ impl Links {
         tokio::spawn(driver.when_over(|end, tls| reset_if_dead(end, tls.get_ref().0)));
         mux.up().await.map_err(|error| error.0)?;
         match mux.open(RoutingHeader::control().encode()) {
-            Ok(control) => Ok(Started { mux, control, peer, address }),
+            Ok(control) => Ok(Started { mux, control, peer, address, machine }),
             Err(_) => Err(mux.closed().await),
         }
     }
@@ -227,7 +260,7 @@ impl Links {
     /// One link to its end. Takes the place of the one that the uplink had.
     async fn serve(self, link: Started, retired: watch::Receiver<bool>) -> Left {
         let Self { uplinks, uplink, sidecar, agent, .. } = &self;
-        let Started { mux, control, peer, address } = link;
+        let Started { mux, control, peer, address, machine: _ } = link;
         uplink.counts.dial_up();
         uplinks.change(uplink, |state| {
             state.retired.extend(state.mux.replace(mux.clone()));

@@ -106,7 +106,10 @@ impl Uplink {
 #[derive(Debug)]
 pub(crate) struct Uplinks {
     all: Vec<Arc<Uplink>>,
+    /// As it was at the start; its name never changes.
     pub(crate) machine: Machine,
+    /// With the certificate that links show from now on.
+    identity: watch::Sender<Machine>,
     pub(crate) instance: InstanceId,
     pub(crate) liveness: Liveness,
     pub(crate) started: Instant,
@@ -139,6 +142,7 @@ impl Uplinks {
         let now = Instant::now();
         Self {
             all: relays.into_iter().map(uplink).collect(),
+            identity: watch::Sender::new(machine.clone()),
             machine,
             instance: InstanceId::new(rand::random()),
             liveness: config.keepalive,
@@ -153,6 +157,21 @@ impl Uplinks {
             leaving: watch::Sender::new(None),
             changed: watch::Sender::new(Some(now)),
         }
+    }
+
+    /// This machine, with the certificate that a link is to show now.
+    pub(crate) fn identity(&self) -> Machine {
+        self.identity.borrow().clone()
+    }
+
+    /// Changes when the machine's certificate was renewed.
+    pub(crate) fn identity_changes(&self) -> watch::Receiver<Machine> {
+        self.identity.subscribe()
+    }
+
+    /// From now on links show the certificate of `machine`, and those that have shown another one are succeeded.
+    pub(crate) fn renew(&self, machine: Machine) {
+        self.identity.send_replace(machine);
     }
 
     pub(crate) fn all(&self) -> &[Arc<Uplink>] {

@@ -7,6 +7,7 @@ pub(crate) mod dial;
 pub(crate) mod join;
 pub(crate) mod machine;
 pub(crate) mod relay;
+pub(crate) mod renewal;
 pub(crate) mod status;
 pub(crate) mod token;
 pub(crate) mod up;

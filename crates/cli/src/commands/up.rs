@@ -9,6 +9,7 @@ use hopline_edge::Edge;
 use hopline_identity::Machine;
 
 use crate::args::Up;
+use crate::commands::renewal::Renewal;
 use crate::logging::Logging;
 use crate::signals::{How, Next, Stop};
 use crate::{files, limits, logging};
@@ -41,7 +42,9 @@ pub(crate) async fn run(args: Up, mut stop: Stop) -> anyhow::Result<ExitCode> {
     for notice in &checked.notices {
         tracing::info!("{notice}");
     }
-    let machine = Machine::load(&files::machine_state(args.state)?)?;
+    let folder = files::machine_state(args.state)?;
+    let machine = Machine::load(&folder)?;
+    let mut renewal = Renewal::watch(folder, &machine);
     tracing::info!(
         machine = machine.name(),
         services = checked.config.services.len(),
@@ -57,9 +60,15 @@ pub(crate) async fn run(args: Up, mut stop: Stop) -> anyhow::Result<ExitCode> {
         tracing::info!(%address, "status address open");
     }
     let how = loop {
-        match stop.next().await {
-            Next::Stop(how) => break how,
-            Next::Reload => reload(&mut edge, &mut logging, &args.config).await,
+        tokio::select! {
+            next = stop.next() => match next {
+                Next::Stop(how) => break how,
+                Next::Reload => {
+                    reload(&mut edge, &mut logging, &args.config).await;
+                    renewal.take_up(&edge).await;
+                }
+            },
+            () = renewal.changed() => renewal.take_up(&edge).await,
         }
     };
     let drain = edge.drain_time();

@@ -32,6 +32,7 @@ mod signals;
 mod silent;
 mod slow_accept;
 mod soak;
+mod state;
 mod status_host;
 mod terminal;
 mod urgent;
