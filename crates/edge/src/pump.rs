@@ -25,8 +25,9 @@ use inbound::LAST_QUEUE;
 pub(crate) use inbound::{Inbound, Keep};
 use outbound::{Outbound, write};
 
-/// Most bytes read from a connection at once.
-const READ_MOST: usize = 64 << 10;
+/// Most bytes read from a connection at once: half of what may wait in a session, so that a session which is read into
+/// while no more than this waits never holds more.
+const READ_MOST: usize = 32 << 10;
 /// Room for the first bytes of a connection, and for those of one that says little.
 const READ_LEAST: usize = 4 << 10;
 /// After one side broke: for how long the other may take none of the bytes that are left for it, the time before included.

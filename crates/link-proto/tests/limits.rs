@@ -449,7 +449,9 @@ fn the_page_is_the_table() {
          provokes every row. What may be set is a field of `Limits`, which says why its default is what it is.\n\n\
          One session costs at most its window in unread bytes, whatever its peer does. All sessions of a link\n\
          together cost their number times `early_credit`, and `budget`: 128 MiB for 4,096 by default. What waits to be\n\
-         sent costs at most `send_queue` a session, or, at a forwarder, what the other link has granted.\n\n\
+         sent costs at most `send_queue` a session, or, at a forwarder, what the other link has granted. At an edge a\n\
+         session costs up to 40 KiB beside: its tasks and connection, and what its buffers are larger than what is in\n\
+         them. Memory of sessions that are gone goes back to the system, most of it within seconds.\n\n\
          | limit | default | of what | guards against | beyond it |\n|---|---|---|---|---|\n",
     );
     for limit in LIMITS {

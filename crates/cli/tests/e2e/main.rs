@@ -22,6 +22,7 @@ mod joining;
 mod load;
 mod logs;
 mod loops;
+mod memory;
 mod refusals;
 mod reload;
 mod resets;

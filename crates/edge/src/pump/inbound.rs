@@ -3,12 +3,13 @@
 use std::collections::VecDeque;
 use std::future::poll_fn;
 use std::io;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::{BufMut as _, Bytes, BytesMut};
 use hopline_admin::counts::ByteCounter;
-use hopline_link::Session;
+use hopline_link::{Abort, Session};
 use tokio::time::{Instant, timeout_at};
 
 use super::{Beside, Broken, READ_LEAST, READ_MOST};
@@ -145,13 +146,16 @@ impl Inbound {
         session: &Session,
         keep: Keep,
     ) -> Result<(), Broken> {
-        let stalled = &mut self.stalled;
+        let (stalled, buffer) = (&mut self.stalled, &mut self.buffer);
+        let mut room = pin!(room(session));
         let writable = poll_fn(|cx| {
-            let ready = session.poll_writable(cx);
+            let ready = room.as_mut().poll(cx);
             if ready.is_ready() {
                 *stalled = None;
-            } else {
-                stalled.get_or_insert_with(Instant::now);
+            } else if stalled.is_none() {
+                *stalled = Some(Instant::now());
+                // Who is not read keeps no room to read into.
+                *buffer = BytesMut::new();
             }
             ready
         });
@@ -210,7 +214,7 @@ impl Inbound {
             since = Instant::now();
         }
         while left > 0 && !self.ended {
-            let Ok(Ok(())) = timeout_at(since + patience, session.writable()).await else { return false };
+            let Ok(Ok(())) = timeout_at(since + patience, room(session)).await else { return false };
             since = Instant::now();
             self.stalled = None;
             match timeout_at(since + patience, self.read(local, Keep::Some)).await {
@@ -286,5 +290,16 @@ impl Inbound {
         if self.buffer.capacity() < self.read / 4 || self.buffer.capacity() > 4 * self.read {
             self.buffer = BytesMut::new();
         }
+    }
+}
+
+/// Waits until a whole read fits into what may wait in the session. Cancel safe.
+async fn room(session: &Session) -> Result<(), Abort> {
+    loop {
+        session.writable().await?;
+        if session.counters().unsent <= READ_MOST as u64 {
+            return Ok(());
+        }
+        session.sending().await?;
     }
 }
