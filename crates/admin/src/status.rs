@@ -164,6 +164,8 @@ pub enum LinkState {
     Suspect,
     /// On its way out: takes no new sessions.
     Draining,
+    /// A newer process of the machine has taken over: the link takes nothing, and waits until that one has gone.
+    Standby,
     /// Lost; the next dial waits for its time.
     Down,
     /// A word that the reader does not know.
@@ -371,6 +373,12 @@ pub struct RelayStatus {
     /// Whether it takes new sessions.
     #[serde(default)]
     pub state: RelayState,
+    /// Where edges connect; nothing while it can't be had.
+    #[serde(default)]
+    pub listen: Vec<String>,
+    /// Why edges can't connect; it is tried again.
+    #[serde(default)]
+    pub listen_error: Option<String>,
     /// The links of machines (and of other relays).
     #[serde(default)]
     pub links: Vec<RelayLink>,
@@ -401,10 +409,10 @@ pub struct RelayStatus {
 }
 
 impl RelayStatus {
-    /// Whether all is well: the relay takes new sessions. What its machines do is their own health.
+    /// Whether all is well: the relay takes new links and sessions. What its machines do is their own health.
     #[must_use]
     pub fn healthy(&self) -> bool {
-        self.state == RelayState::Up
+        self.listen_error.is_none() && self.state == RelayState::Up
     }
 }
 

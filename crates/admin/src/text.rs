@@ -223,6 +223,7 @@ fn link_cell(state: LinkState) -> Cell {
         LinkState::Up => Tone::Good,
         LinkState::Suspect => Tone::Doubtful,
         LinkState::Draining => Tone::Doubtful,
+        LinkState::Standby => Tone::Doubtful,
         LinkState::Down => Tone::Bad,
         LinkState::Unknown => Tone::Doubtful,
     };

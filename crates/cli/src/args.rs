@@ -25,7 +25,7 @@ pub(crate) enum Command {
         #[command(subcommand)]
         command: TokenCommand,
     },
-    /// List the machines that have joined.
+    /// List the machines that have joined, and remove them.
     Machine {
         #[command(subcommand)]
         command: MachineCommand,
@@ -65,7 +65,7 @@ pub(crate) struct Relay {
     /// Config file; what the flags say goes before what it says.
     #[arg(short, long, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
-    /// Where edges connect [default: 0.0.0.0:7443]
+    /// Where edges connect; `[::]` is every address of IPv6 and IPv4 [default: [::]:7443]
     #[arg(long, value_name = "HOST:PORT")]
     pub(crate) listen: Option<BindAddress>,
     /// Folder of the authority, the tokens and the machines; made if it is missing [default: a folder of this user]
@@ -135,6 +135,18 @@ pub(crate) struct RelayState {
 pub(crate) enum MachineCommand {
     /// List the machines that have joined, and what they may do.
     List(RelayState),
+    /// Forget a machine: a running relay ends its links within a second, and it can't link again.
+    ///
+    /// Its name is free then. A token that it still has could be redeemed again: see `hopline token revoke`.
+    Remove(MachineRemove),
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct MachineRemove {
+    #[command(flatten)]
+    pub(crate) state: RelayState,
+    /// The machine's name, as `hopline machine list` shows it.
+    pub(crate) name: String,
 }
 
 #[derive(Debug, clap::Args)]

@@ -76,6 +76,7 @@ async fn run(command: Command, signals: Signals) -> anyhow::Result<ExitCode> {
         },
         Command::Machine { command } => match signals.leave(command)? {
             MachineCommand::List(args) => commands::machine::list(&args),
+            MachineCommand::Remove(args) => commands::machine::remove(&args),
         },
         Command::Check(args) => commands::check::run(&signals.leave(args)?),
         Command::Completions { shell } => commands::completions::run(signals.leave(shell)?),

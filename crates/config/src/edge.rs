@@ -50,6 +50,8 @@ pub struct EdgeConfig {
     pub connect: Vec<MappingConfig>,
     /// What is logged.
     pub log: LogConfig,
+    /// The process dials and goes, as `hopline dial` does; no file says so. A relay keeps places for others of its machine.
+    pub passing: bool,
 }
 
 /// Reads an edge's file. No path is opened, no name resolved.
@@ -101,6 +103,7 @@ fn resolve(root: Field<'_>, env: &Env, report: &mut Report) -> Option<EdgeConfig
         services,
         connect: connect.into_iter().map(|(mapping, _)| mapping).collect(),
         log: parse_log(section.field("log"), report),
+        passing: false,
     })
 }
 

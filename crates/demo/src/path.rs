@@ -58,7 +58,7 @@ impl Path {
         // Half a second more than the relay's own, for a busy machine.
         let offline_from = Instant::now() + config.hold + Duration::from_millis(500);
         let relay = Relay::start(config).await.context("the relay")?;
-        let address = relay.local_addr();
+        let address = relay.local_addr().context("the relay does not listen")?;
         let hop = Blackhole::start(address).await.context("the proxy between agent and relay")?;
 
         let machine = enrol(folder, &state, address, "demo-agent", &["demo", "demo-*"], &[]).await?;

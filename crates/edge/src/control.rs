@@ -1,5 +1,6 @@
 //! The control session of one link, as the edge speaks it.
 
+use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -22,51 +23,65 @@ pub(crate) async fn speak(
 ) -> bool {
     let mut lists = agent.revision();
     lists.mark_unchanged();
-    if !agent.is_empty() && !announce(uplinks, agent, &control).await {
-        return false;
+    // Said in turn, and read meanwhile: else two ends that both have much to say would wait for each other.
+    let mut queue = VecDeque::new();
+    if !agent.is_empty() {
+        announce(uplinks, agent, &mut queue);
     }
     let mut mappings = sidecar.revision();
     mappings.mark_changed();
     let mut asked = uplinks.asked();
     let mut decoder = ControlDecoder::new();
     let (mut leaving, mut retired) = (uplinks.leaving(), retired);
-    let mut told = false;
+    let (mut told, mut sent_away) = (false, false);
     loop {
         let read = tokio::select! {
             read = control.read_bytes() => read,
-            Ok(()) = lists.changed() => {
-                if !announce(uplinks, agent, &control).await {
-                    return false;
+            ready = control.writable(), if !queue.is_empty() => {
+                let Some(frame) = queue.pop_front() else { continue };
+                if ready.is_err() || control.write_bytes(frame).await.is_err() {
+                    return sent_away;
                 }
                 continue;
             }
+            Ok(()) = lists.changed() => {
+                announce(uplinks, agent, &mut queue);
+                continue;
+            }
             Ok(()) = async { tokio::select! { changed = mappings.changed() => changed, asked = asked.changed() => asked } } => {
-                if !say(&control, &EdgeToRelay::Interest(sidecar.interest())).await {
-                    return false;
-                }
+                say(&EdgeToRelay::Interest(sidecar.interest()), &mut queue);
                 continue;
             }
             deadline = wait_leaving(&mut leaving, &mut retired), if !told => {
                 told = true;
-                if !say(&control, &EdgeToRelay::Leaving(Leaving { deadline_ms: deadline })).await {
-                    return false;
-                }
+                say(&EdgeToRelay::Leaving(Leaving { deadline_ms: deadline }), &mut queue);
                 continue;
             }
         };
-        let Ok(Some(bytes)) = read else { return false };
+        let Ok(Some(bytes)) = read else { return sent_away };
         decoder.handle_data(&bytes);
         loop {
             match decoder.poll_message() {
                 Ok(None) => break,
                 Ok(Some(RelayToEdge::Replaced(replaced))) => {
-                    tracing::warn!("{}", replaced.message);
-                    return true;
+                    sent_away = true;
+                    if uplinks.yield_to(uplink, replaced.message) {
+                        tracing::warn!(relay = %uplink.relay, "a newer process of this machine has taken over: this one stays away until it has gone");
+                    }
+                }
+                Ok(Some(RelayToEdge::Restored(_))) => {
+                    sent_away = false;
+                    tracing::info!(relay = %uplink.relay, "the newer process of this machine has gone: this one serves again");
+                    uplinks.change(uplink, |state| {
+                        state.stands_by = None;
+                        state.announced = agent.is_empty();
+                    });
+                    announce(uplinks, agent, &mut queue);
                 }
                 Ok(Some(message)) => take_message(uplinks, uplink, message),
                 Err(error) => {
                     control.abort(Code::PROTOCOL, error.to_string());
-                    return false;
+                    return sent_away;
                 }
             }
         }
@@ -86,6 +101,7 @@ fn take_message(uplinks: &Uplinks, uplink: &Uplink, message: RelayToEdge) {
             }
             uplinks.change(uplink, |state| {
                 state.announced = true;
+                state.stands_by = None;
                 state.refused = announced.refused.into_iter().map(|refusal| refusal.name).collect();
             });
         }
@@ -95,8 +111,8 @@ fn take_message(uplinks: &Uplinks, uplink: &Uplink, message: RelayToEdge) {
         }),
         // The link says that it drains, too.
         RelayToEdge::Draining(_) => {}
-        // It ends the link, before this.
-        RelayToEdge::Replaced(_) => {}
+        // Taken before this.
+        RelayToEdge::Replaced(_) | RelayToEdge::Restored(_) => {}
     }
 }
 
@@ -116,28 +132,22 @@ async fn wait_leaving(
     u64::try_from(deadline.as_millis()).unwrap_or(u64::MAX)
 }
 
-async fn announce(uplinks: &Uplinks, agent: &Agent, control: &Session) -> bool {
+fn announce(uplinks: &Uplinks, agent: &Agent, queue: &mut VecDeque<Bytes>) {
     let lists = agent.revision();
     let revision = *lists.borrow();
-    say(
-        control,
-        &EdgeToRelay::Announce(Announce {
-            revision,
-            instance: Bytes::copy_from_slice(uplinks.instance.as_bytes()),
-            version: env!("CARGO_PKG_VERSION").to_owned(),
-            services: agent.ads(),
-        }),
-    )
-    .await
+    let announce = Announce {
+        revision,
+        instance: Bytes::copy_from_slice(uplinks.instance.as_bytes()),
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        services: agent.ads(),
+        yields: uplinks.yields(),
+    };
+    say(&EdgeToRelay::Announce(announce), queue);
 }
 
-/// False if the link is over, or the message can't be sent.
-async fn say(control: &Session, message: &EdgeToRelay) -> bool {
+fn say(message: &EdgeToRelay, queue: &mut VecDeque<Bytes>) {
     match message.to_frame() {
-        Ok(frame) => control.write_bytes(frame).await.is_ok(),
-        Err(error) => {
-            tracing::error!(%error, "the relay can't be told");
-            false
-        }
+        Ok(frame) => queue.push_back(frame),
+        Err(error) => tracing::error!(%error, "the relay can't be told"),
     }
 }

@@ -95,6 +95,7 @@ impl Edge {
             keepalive: kept.keepalive,
             hold: kept.hold,
             log: kept.log,
+            passing: kept.passing,
             ..config
         };
         Ok(Reloaded {

@@ -135,6 +135,12 @@ impl hopline_admin::Source for Source {
 
     fn ready(&self) -> Result<(), String> {
         if !self.uplinks.is_ready() {
+            let all = self.uplinks.all().iter();
+            if let Some(message) =
+                all.filter_map(|uplink| uplink.peek(|state| state.stands_by.clone())).next()
+            {
+                return Err(message);
+            }
             return Err("no link to a relay".to_owned());
         }
         match self.sidecar.mappings().iter().find(|mapping| mapping.socket().is_none()) {
@@ -155,7 +161,9 @@ fn link(uplink: &Uplink, uplinks: &Uplinks) -> EdgeLink {
         Some(mux) => {
             let watch = mux.watch();
             let status = watch.borrow();
-            if status.peer_drains_ms.is_some() {
+            if state.stands_by.is_some() {
+                LinkState::Standby
+            } else if status.peer_drains_ms.is_some() {
                 LinkState::Draining
             } else if status.suspect {
                 LinkState::Suspect

@@ -41,6 +41,7 @@ pub(crate) async fn run(
 ) {
     let mut backoff = Backoff::new(Instant::now());
     let mut first = true;
+    let mut refused: Option<String> = None;
     let mut leaving = uplinks.leaving();
     let links = Links { uplinks, uplink, sidecar, agent, tasks: Arc::default() };
     let (uplinks, uplink) = (&links.uplinks, &links.uplink);
@@ -66,17 +67,25 @@ pub(crate) async fn run(
             state.agents_told = None;
         });
         backoff.lost(up, Instant::now());
-        let abort = match left {
-            Left::Lost(end) => end.abort(),
+        let (abort, known) = match left {
+            Left::Lost(end) => (end.abort(), false),
+            // It was said when the relay said so.
             Left::Replaced => {
-                backoff.sent_away();
-                Abort::new(Code::REFUSED, "a newer process of this machine has taken over")
+                (Abort::new(Code::REFUSED, "a newer process of this machine has taken over"), true)
             }
         };
+        if abort.code == Code::UNAUTHORIZED || known {
+            backoff.sent_away();
+        }
         if leaving.borrow().is_some() {
             break;
         }
-        tracing::warn!(relay = %uplink.relay, reason = %abort.code, "link lost: {}", abort.message);
+        // A relay that sends this process away does so each time.
+        let again = refused.as_ref() == Some(&abort.message);
+        refused = (abort.code == Code::UNAUTHORIZED).then(|| abort.message.clone());
+        if !known && !again {
+            tracing::warn!(relay = %uplink.relay, reason = %abort.code, "link lost: {}", abort.message);
+        }
         uplink.fault.note(&abort);
     }
     // They outlive the links: each has its own end to see to.
@@ -251,7 +260,9 @@ impl Links {
             .map_err(|error| LinkEnd::Closed(Abort::new(Code::INTERNAL, error.to_string())))?;
         tokio::spawn(driver.when_over(|end, tls| reset_if_dead(end, tls.get_ref().0)));
         mux.up().await.map_err(|error| error.0)?;
-        match mux.open(RoutingHeader::control().encode()) {
+        let mut header = RoutingHeader::control();
+        header.passing = uplinks.passing;
+        match mux.open(header.encode()) {
             Ok(control) => Ok(Started { mux, control, peer, address, machine }),
             Err(_) => Err(mux.closed().await),
         }
@@ -283,7 +294,8 @@ impl Links {
                 session = mux.accept() => {
                     let Some(session) = session else {
                         // What the relay said last on the control session may say why.
-                        let replaced = tokio::time::timeout(Duration::ZERO, &mut speak).await.unwrap_or(false);
+                        let replaced = tokio::time::timeout(Duration::ZERO, &mut speak).await.unwrap_or(false)
+                            || uplink.peek(|state| state.stands_by.is_some());
                         break if replaced { Left::Replaced } else { Left::Lost(mux.closed().await) };
                     };
                     let agent = Arc::clone(agent);

@@ -1,6 +1,7 @@
 //! The links of this edge: which are up, and who waits for one.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -48,6 +49,8 @@ pub(crate) struct State {
     pub(crate) was_up: bool,
     /// Everything was announced and answered on this link.
     pub(crate) announced: bool,
+    /// The relay has a newer process of this machine: what it said.
+    pub(crate) stands_by: Option<String>,
     /// Names that the relay does not let this machine publish.
     pub(crate) refused: Vec<String>,
     /// Who serves what this edge dials, as far as the relay has said on this link.
@@ -112,6 +115,10 @@ pub(crate) struct Uplinks {
     identity: watch::Sender<Machine>,
     pub(crate) instance: InstanceId,
     pub(crate) liveness: Liveness,
+    /// The process dials and goes.
+    pub(crate) passing: bool,
+    /// A newer process of this machine has once taken over: this one takes over from nobody any more.
+    yields: AtomicBool,
     pub(crate) started: Instant,
     hold: Duration,
     held: Arc<Semaphore>,
@@ -146,6 +153,8 @@ impl Uplinks {
             machine,
             instance: InstanceId::new(rand::random()),
             liveness: config.keepalive,
+            passing: config.passing,
+            yields: AtomicBool::new(false),
             started: now,
             hold: config.hold,
             held: Arc::new(Semaphore::new(MAX_HELD)),
@@ -178,6 +187,22 @@ impl Uplinks {
         &self.all
     }
 
+    /// Whether a newer process of this machine goes before this one.
+    pub(crate) fn yields(&self) -> bool {
+        self.yields.load(Ordering::Acquire)
+    }
+
+    /// A relay has a newer process of this machine. Returns whether that is news of this relay.
+    pub(crate) fn yield_to(&self, uplink: &Uplink, message: String) -> bool {
+        self.yields.store(true, Ordering::Release);
+        let mut is_news = false;
+        self.change(uplink, |state| {
+            state.announced = false;
+            is_news = state.stands_by.replace(message).is_none();
+        });
+        is_news
+    }
+
     /// Changes what is known of one uplink, and wakes who waits for a link.
     pub(crate) fn change(&self, uplink: &Uplink, change: impl FnOnce(&mut State)) {
         change(&mut uplink.lock());
@@ -189,9 +214,17 @@ impl Uplinks {
 
     /// A link that is up, takes sessions, and was heard lately: what goes out on a path that is dead can't be sent
     /// again, so an open rather waits until a silent link is heard again, or another is up.
+    ///
+    /// A relay at which this process stands by comes last: it refuses, with the reason.
     pub(crate) fn best(&self) -> Option<(Arc<Uplink>, Mux)> {
+        self.usable(false).or_else(|| self.usable(true))
+    }
+
+    fn usable(&self, stands_by: bool) -> Option<(Arc<Uplink>, Mux)> {
         for uplink in &self.all {
-            let Some(mux) = uplink.lock().mux.clone() else { continue };
+            let mux =
+                uplink.peek(|state| state.mux.clone().filter(|_| state.stands_by.is_some() == stands_by));
+            let Some(mux) = mux else { continue };
             let usable = {
                 let watch = mux.watch();
                 let status = watch.borrow();

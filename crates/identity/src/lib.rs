@@ -32,7 +32,7 @@
 //! | [`RelayState::open`], [`RelayState::server_config`] | [`Machine::load`], [`Machine::client_config`] |
 //! | [`serve_join`] on ALPN [`ALPN_JOIN`] | [`join`] |
 //! | [`RelayState::authenticate`] on ALPN [`ALPN_LINK`] | [`relay_server_name`], [`relay_name`] |
-//! | [`create_token`], [`list_tokens`], [`revoke_token`], [`list_machines`] | [`Token`] |
+//! | [`create_token`], [`list_tokens`], [`revoke_token`], [`list_machines`], [`remove_machine`] | [`Token`] |
 //!
 //! `docs/security.md` says who can do what, and what is not there yet. There is no cryptography of our own here:
 //! rustls, rcgen and x509-parser do it, with aws-lc-rs as the provider named in each configuration.
@@ -56,6 +56,7 @@ mod reach;
 mod records;
 mod relay;
 mod serve;
+mod standing;
 mod tls;
 mod token;
 mod version;
@@ -75,5 +76,6 @@ pub use relay::{
     AuthError, MachineIdentity, OpenRelayError, RelayState, RevokeTokenError, create_token, revoke_token,
 };
 pub use serve::{JOIN_TIMEOUT, JoinedMachine, Refusal, ServeJoinError, serve_join};
+pub use standing::{RemoveMachineError, remove_machine};
 pub use tls::{ALPN_JOIN, ALPN_LINK, relay_server_name};
 pub use token::{CreateTokenError, MAX_PATTERNS, MAX_TOKEN_LEN, ParseTokenError, Token, TokenSpec};

@@ -275,7 +275,7 @@ impl From<MachineRecord> for MachineInfo {
     }
 }
 
-fn machine_path(state_dir: &Path, name: &str) -> PathBuf {
+pub(crate) fn machine_path(state_dir: &Path, name: &str) -> PathBuf {
     state_dir.join(MACHINES).join(format!("{name}.json"))
 }
 

@@ -64,6 +64,8 @@ pub(crate) struct Turn {
 pub struct MachineIdentity {
     /// Its name, from its certificate.
     pub name: String,
+    /// SHA-256 of its public key, in hexadecimal: what its name belongs to.
+    pub key_sha256: String,
     /// Patterns of the names that it may publish.
     pub publish: Vec<String>,
     /// Patterns of the names that it may dial.
@@ -236,14 +238,20 @@ impl RelayState {
         if record.key_sha256 != hex(&facts.key) {
             return Err(AuthError::OtherKey { name });
         }
-        Ok(MachineIdentity { name, publish: record.publish, dial: record.dial })
+        Ok(MachineIdentity {
+            name,
+            key_sha256: record.key_sha256,
+            publish: record.publish,
+            dial: record.dial,
+        })
     }
 
     pub(crate) fn authority(&self) -> &Authority {
         &self.inner.authority
     }
 
-    pub(crate) fn folder(&self) -> &Path {
+    /// The state folder.
+    pub fn folder(&self) -> &Path {
         &self.inner.folder
     }
 

@@ -1,7 +1,7 @@
 //! The control session of one link: what the edge serves, and what the relay has to say.
 
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use hopline_link::{Code, Session};
@@ -10,16 +10,23 @@ use hopline_route_proto::{
     ServiceAgents, Welcome,
 };
 
-use crate::core::{Agent, AgentsOf, LinkId};
+use crate::core::{Agent, AgentsOf, AnnounceError, LinkId};
 use crate::hub::{Hub, State};
+use crate::links;
 
 /// Services in one message: with the most agents each, it fits.
 const SERVICES_AT_ONCE: usize = 16;
+/// How long an older process has to take the word that a newer one has taken over, before its link ends.
+const LAST_WORD: Duration = Duration::from_millis(300);
 const REPLACED: &str = "a newer process of the same machine has taken over";
 
-/// Serves the control session until the link is over.
-pub(crate) async fn serve(hub: Arc<Hub>, id: LinkId, session: Session) {
+/// Serves the control session until the link is over. `passing`: its process dials and goes.
+pub(crate) async fn serve(hub: Arc<Hub>, id: LinkId, session: Session, passing: bool) {
     let (sender, mut messages) = Hub::control_channel();
+    if passing && let Err(error) = hub.with(|state| state.router.set_passing(id)) {
+        tracing::warn!(link = id.0, %error, "link refused");
+        return links::end(&hub, id, error.code(), &error.to_string());
+    }
     let machine = hub.with(|state| {
         let link = state.links.get_mut(&id)?;
         if link.control.is_some() {
@@ -39,8 +46,14 @@ pub(crate) async fn serve(hub: Arc<Hub>, id: LinkId, session: Session) {
         tokio::select! {
             message = messages.recv() => {
                 let Some(message) = message else { return };
+                let is_last = matches!(message, RelayToEdge::Replaced(_));
                 if !send(&session, &message).await {
                     return;
+                }
+                if is_last && hub.peek(|state| state.router.is_sent_away(id)) {
+                    // Once it has left: a link's goodbye goes before what waits in its sessions.
+                    while session.sending().await.is_ok_and(|waiting| waiting > 0) {}
+                    return links::end(&hub, id, Code::SHUTDOWN, REPLACED);
                 }
             }
             () = agents_changed.notified() => {
@@ -56,7 +69,7 @@ pub(crate) async fn serve(hub: Arc<Hub>, id: LinkId, session: Session) {
                     match decoder.poll_message() {
                         Ok(None) => break,
                         Ok(Some(message)) => handle(&hub, id, message),
-                        Err(error) => return end_link(&hub, id, Code::PROTOCOL, &error.to_string()),
+                        Err(error) => return links::end(&hub, id, Code::PROTOCOL, &error.to_string()),
                     }
                 }
             }
@@ -106,7 +119,7 @@ async fn send(session: &Session, message: &RelayToEdge) -> bool {
     }
 }
 
-fn handle(hub: &Hub, id: LinkId, message: EdgeToRelay) {
+fn handle(hub: &Arc<Hub>, id: LinkId, message: EdgeToRelay) {
     match message {
         EdgeToRelay::Announce(announce) => on_announce(hub, id, &announce),
         EdgeToRelay::Leaving(_) => hub.with(|state| state.router.link_leaving(id)),
@@ -116,13 +129,17 @@ fn handle(hub: &Hub, id: LinkId, message: EdgeToRelay) {
     }
 }
 
-fn on_announce(hub: &Hub, id: LinkId, announce: &Announce) {
+fn on_announce(hub: &Arc<Hub>, id: LinkId, announce: &Announce) {
     let announced = match hub.with(|state| state.router.announce(id, announce, Instant::now())) {
         Ok(announced) => announced,
-        Err(error) => return end_link(hub, id, error.code(), &error.to_string()),
+        Err(AnnounceError::Replaced) => return send_away(hub, id),
+        Err(error) => return links::end(hub, id, error.code(), &error.to_string()),
     };
+    if announced.stands_by {
+        return stand_by(hub, id);
+    }
     for refused in &announced.refused {
-        tracing::warn!(link = id.0, service = refused.name, reason = %refused.code, "registration refused");
+        tracing::warn!(link = id.0, service = refused.name, reason = %refused.code, "registration refused: {}", refused.message);
     }
     hub.tell(id, RelayToEdge::Announced(announced.to_message()));
     for older in announced.replaced {
@@ -130,22 +147,38 @@ fn on_announce(hub: &Hub, id: LinkId, announce: &Announce) {
     }
 }
 
+/// A process that was sent away is back, and a newer one is here: its link stays, and may do nothing.
+fn stand_by(hub: &Hub, id: LinkId) {
+    let machine = hub.peek(|state| state.links.get(&id).map(|link| link.machine.clone()));
+    if let Some(machine) = machine
+        && hub.is_news(machine.as_str(), "stands by")
+    {
+        tracing::info!(%machine, link = id.0, "an older process of this machine stands by");
+    }
+    hub.tell(id, RelayToEdge::Replaced(Replaced { message: REPLACED.to_owned() }));
+}
+
 /// A machine's newer process has taken over from this link's.
-fn replace(hub: &Hub, older: LinkId, newer: LinkId) {
+fn replace(hub: &Arc<Hub>, older: LinkId, newer: LinkId) {
     let address =
         |id| hub.peek(|state| state.links.get(&id).map(|link| (link.machine.clone(), link.address)));
     if let (Some((machine, old)), Some((_, new))) = (address(older), address(newer)) {
-        tracing::warn!(%machine, %old, %new, "a newer process of this machine takes over; two that run at once would take turns");
+        tracing::warn!(%machine, %old, %new, "a newer process of this machine takes over; the older one stands by until it has gone");
     }
-    hub.tell(older, RelayToEdge::Replaced(Replaced { message: REPLACED.to_owned() }));
-    // As when a process leaves: what has said nothing yet may go to the newer one.
-    end_link(hub, older, Code::SHUTDOWN, REPLACED);
+    send_away(hub, older);
 }
 
-fn end_link(hub: &Hub, id: LinkId, code: Code, message: &str) {
-    if let Some(mux) = hub.peek(|state| state.links.get(&id).map(|link| link.mux.clone())) {
-        mux.close(code, message);
-    }
+/// Tells an edge that a newer process of its machine is here, and ends its link as when a process leaves: what has said
+/// nothing yet may go to the newer one. One that does not listen gets no time.
+fn send_away(hub: &Arc<Hub>, id: LinkId) {
+    hub.tell(id, RelayToEdge::Replaced(Replaced { message: REPLACED.to_owned() }));
+    let hub = Arc::clone(hub);
+    tokio::spawn(async move {
+        tokio::time::sleep(LAST_WORD).await;
+        if hub.peek(|state| state.router.is_sent_away(id)) {
+            links::end(&hub, id, Code::SHUTDOWN, REPLACED);
+        }
+    });
 }
 
 #[cfg(test)]

@@ -6,14 +6,16 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use hopline_identity::RelayState;
+use hopline_identity::{MachineIdentity, RelayState};
 use hopline_link::{Code, Limits, LinkEnd as MuxEnd, Liveness, Mux};
-use hopline_route_proto::{Draining, Name, RelayToEdge};
+use hopline_route_proto::{Draining, Name, RelayToEdge, Restored};
 use tokio::sync::{Notify, mpsc, oneshot};
 
 use crate::RelayConfig;
 use crate::core::{Event, HoldId, LinkEnd, LinkId, Router, RouterConfig};
+use crate::handshakes::Handshakes;
 use crate::metrics::Counted;
+use crate::news::News;
 
 /// Messages to one edge that may wait; more means that its edge does not read, and it can do without.
 const CONTROL_QUEUE: usize = 64;
@@ -22,6 +24,8 @@ const CONTROL_QUEUE: usize = 64;
 #[derive(Debug)]
 pub(crate) struct LinkEntry {
     pub(crate) mux: Mux,
+    /// What the machine's record said last.
+    pub(crate) identity: MachineIdentity,
     pub(crate) machine: Name,
     pub(crate) address: SocketAddr,
     /// To the link's control session, once the edge has opened it.
@@ -54,14 +58,25 @@ impl Opens {
     }
 }
 
+/// What a reload may change. Each link and each open goes by what it finds when it begins.
+#[derive(Debug)]
+pub(crate) struct Settings {
+    pub(crate) liveness: Option<Liveness>,
+    pub(crate) limits: Limits,
+    pub(crate) answer_timeout: Option<Duration>,
+}
+
+impl Settings {
+    pub(crate) fn new(config: &RelayConfig) -> Self {
+        Self { liveness: config.liveness, limits: config.limits, answer_timeout: config.answer_timeout }
+    }
+}
+
 #[derive(Debug)]
 pub(crate) struct Hub {
     pub(crate) identity: RelayState,
     pub(crate) name: String,
     pub(crate) instance: [u8; 16],
-    pub(crate) liveness: Option<Liveness>,
-    pub(crate) limits: Limits,
-    pub(crate) answer_timeout: Option<Duration>,
     pub(crate) started: Instant,
     /// Set once the relay is on its way out.
     pub(crate) draining: AtomicBool,
@@ -70,6 +85,11 @@ pub(crate) struct Hub {
     /// The router's next deadline may have changed.
     pub(crate) reschedule: Notify,
     pub(crate) counted: Counted,
+    pub(crate) handshakes: Arc<Handshakes>,
+    /// Where edges connect; why not yet.
+    listens: Mutex<Result<Vec<SocketAddr>, String>>,
+    news: Mutex<News>,
+    settings: Mutex<Arc<Settings>>,
     state: Mutex<State>,
     next_link: AtomicU64,
 }
@@ -83,14 +103,15 @@ impl Hub {
             identity,
             name: config.name.clone(),
             instance: rand::random(),
-            liveness: config.liveness,
-            limits: config.limits,
-            answer_timeout: config.answer_timeout,
             started: now,
             draining: AtomicBool::new(false),
             quiet: Notify::new(),
             reschedule: Notify::new(),
             counted: Counted::default(),
+            handshakes: Arc::default(),
+            listens: Mutex::new(Ok(Vec::new())),
+            news: Mutex::default(),
+            settings: Mutex::new(Arc::new(Settings::new(config))),
             state: Mutex::new(State {
                 router,
                 links: BTreeMap::new(),
@@ -99,6 +120,34 @@ impl Hub {
             }),
             next_link: AtomicU64::new(1),
         }
+    }
+
+    pub(crate) fn settings(&self) -> Arc<Settings> {
+        Arc::clone(&self.settings.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Takes over what a reload may change; what is there already goes on as it began.
+    pub(crate) fn set_settings(&self, settings: Settings, hold: Duration) {
+        *self.settings.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(settings);
+        self.with(|state| state.router.set_hold(hold));
+    }
+
+    /// Where edges connect, or why they can't yet.
+    pub(crate) fn listens(&self) -> Result<Vec<SocketAddr>, String> {
+        self.listens.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Returns whether that is another answer than the one before.
+    pub(crate) fn set_listens(&self, listens: Result<Vec<SocketAddr>, String>) -> bool {
+        let mut now = self.listens.lock().unwrap_or_else(PoisonError::into_inner);
+        let changed = *now != listens;
+        *now = listens;
+        changed
+    }
+
+    /// Whether this was not said of the machine lately; notes that it is said.
+    pub(crate) fn is_news(&self, machine: &str, what: &str) -> bool {
+        self.news.lock().unwrap_or_else(PoisonError::into_inner).is_new(machine, what, Instant::now())
     }
 
     pub(crate) fn new_link_id(&self) -> LinkId {
@@ -115,6 +164,14 @@ impl Hub {
                     if let Some(waiting) = state.held.remove(&id) {
                         // A task that has given up meanwhile needs no waking.
                         let _ = waiting.send(());
+                    }
+                }
+                Event::Restored(id) => {
+                    if let Some(link) = state.links.get(&id) {
+                        tracing::info!(machine = %link.machine, address = %link.address, "the newer process of this machine has gone: the one that stood by serves again");
+                        let control = link.control.as_ref();
+                        // Without its control session the link is at its end.
+                        let _ = control.map(|control| control.try_send(RelayToEdge::Restored(Restored {})));
                     }
                 }
                 Event::AgentsChanged(id) => {

@@ -12,10 +12,16 @@
 
 mod control;
 pub mod core;
+mod handshakes;
 mod hub;
+mod links;
 mod listen;
 mod metrics;
+mod news;
+mod records;
+mod reload;
 mod routing;
+mod sockets;
 mod status;
 
 use std::net::SocketAddr;
@@ -26,11 +32,12 @@ use std::time::Duration;
 use hopline_admin::{Address, Server};
 use hopline_identity::{OpenRelayError, RelayState};
 use hopline_link::{Code, Limits, Liveness, close_all};
-use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use crate::hub::Hub;
+
+pub use reload::Reloaded;
 
 /// How long the cut at a drain's deadline may take to be counted.
 const CUT: Duration = Duration::from_millis(100);
@@ -42,7 +49,7 @@ const GOODBYE: Duration = Duration::from_secs(1);
 /// What a relay is set up with.
 #[derive(Debug, Clone)]
 pub struct RelayConfig {
-    /// Where edges connect: `HOST:PORT`, port 0 for any.
+    /// Where edges connect: `HOST:PORT`, port 0 for any. `[::]` is every address of IPv6 and of IPv4.
     pub listen: String,
     /// The state folder: authority, tokens, machines. Made if it is missing.
     pub state: PathBuf,
@@ -58,16 +65,18 @@ pub struct RelayConfig {
     pub hold: Duration,
     /// How long an agent may take to answer an open; `None` leaves that to the sidecar.
     pub answer_timeout: Option<Duration>,
+    /// How long open sessions may run on when the relay stops: what [`Relay::drain_time`] says.
+    pub drain: Duration,
     /// What each link may make the relay hold.
     pub limits: Limits,
 }
 
 impl RelayConfig {
-    /// The defaults: any free port of every address, no status address, 10 s of `hold`.
+    /// The defaults: port 7443 of every address, no status address, 10 s of `hold`.
     #[must_use]
     pub fn new(state: impl Into<PathBuf>) -> Self {
         Self {
-            listen: "0.0.0.0:7443".to_owned(),
+            listen: "[::]:7443".to_owned(),
             state: state.into(),
             name: "relay".to_owned(),
             admin: None,
@@ -75,6 +84,7 @@ impl RelayConfig {
             liveness: None,
             hold: Duration::from_secs(10),
             answer_timeout: None,
+            drain: Duration::from_secs(10),
             limits: Limits::default(),
         }
     }
@@ -102,31 +112,33 @@ pub enum StartError {
 /// A running relay. Dropping it stops it without a goodbye; see [`Relay::shutdown`].
 #[derive(Debug)]
 pub struct Relay {
+    config: RelayConfig,
     hub: Arc<Hub>,
-    local_addr: SocketAddr,
     admin: Option<Address>,
     stop: watch::Sender<bool>,
     tasks: JoinSet<()>,
 }
 
 impl Relay {
-    /// Opens the state folder, listens, and runs until [`Relay::shutdown`].
+    /// Opens the state folder, listens, and runs until [`Relay::shutdown`]. An address that is busy, or that this machine
+    /// does not have yet, is tried again each second.
     ///
     /// # Errors
     /// See [`StartError`]; nothing runs then.
     pub async fn start(config: RelayConfig) -> Result<Self, StartError> {
         let state = RelayState::open_when_free(&config.state, &config.name).await?;
-        let listen_error = |error| StartError::Listen { address: config.listen.clone(), error };
-        let listener = TcpListener::bind(&config.listen).await.map_err(listen_error)?;
-        let local_addr = listener.local_addr().map_err(listen_error)?;
         let server = match &config.admin {
             Some(address) => Some(Server::bind(address).await?.allow_hosts(&config.admin_hosts)),
             None => None,
         };
         let hub = Arc::new(Hub::new(state, &config));
+        let sockets = listen::bind(&hub, &config.listen)
+            .await
+            .map_err(|error| StartError::Listen { address: config.listen.clone(), error })?;
         let (stop, stopped) = watch::channel(false);
         let mut tasks = JoinSet::new();
-        tasks.spawn(listen::run(Arc::clone(&hub), listener, stopped.clone()));
+        tasks.spawn(listen::run(Arc::clone(&hub), config.listen.clone(), sockets, stopped.clone()));
+        tasks.spawn(records::watch(Arc::clone(&hub)));
         tasks.spawn(routing::keep_time(Arc::clone(&hub)));
         tasks.spawn(keep_tidy(hub.identity.clone()));
         let admin = server.as_ref().map(|server| server.local_addr().clone());
@@ -135,14 +147,13 @@ impl Relay {
             // It is served until the very end: a drain is to be seen.
             tasks.spawn(server.serve(source, std::future::pending()));
         }
-        tracing::info!(listen = %local_addr, name = %config.name, state = %config.state.display(), "relay listens");
-        Ok(Self { hub, local_addr, admin, stop, tasks })
+        Ok(Self { config, hub, admin, stop, tasks })
     }
 
-    /// Where edges connect, with the real port.
+    /// Where edges connect, with the real port; `None` while the address can't be had. Of two, that of IPv6.
     #[must_use]
-    pub fn local_addr(&self) -> SocketAddr {
-        self.local_addr
+    pub fn local_addr(&self) -> Option<SocketAddr> {
+        self.hub.listens().ok()?.first().copied()
     }
 
     /// The status address, with the real port.
@@ -171,6 +182,10 @@ impl Relay {
         let links = self.hub.take_links();
         if !close_all(&links, Code::SHUTDOWN, "the relay stops", GOODBYE).await {
             tracing::warn!("some links did not take their goodbye in time");
+        }
+        // Each session has ended with its links: its task counts it, and writes its access line.
+        if tokio::time::timeout(CUT, self.hub.wait_quiet()).await.is_err() {
+            tracing::warn!("some sessions were not counted out");
         }
         self.tasks.shutdown().await;
         tracing::info!("relay stopped");

@@ -1,60 +1,89 @@
-//! From a carrier to a link: accept, prove who it is, or let it join.
+//! From a connection to a link: accept, prove who it is, or let it join.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use hopline_identity::{ALPN_JOIN, ALPN_LINK, serve_join};
-use hopline_link::{Code, Config, Mux, Side, reset_if_dead, tune_tcp};
+use hopline_identity::{ALPN_JOIN, ALPN_LINK, AuthError, MachineIdentity, serve_join};
+use hopline_link::{Abort, Code, Config, Mux, Side, reset_if_dead, tune_tcp};
 use hopline_route_proto::{Glob, Name};
-use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{Semaphore, watch};
+use tokio::net::TcpStream;
+use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 
-use crate::core::{Grants, LinkId};
-use crate::hub::{Hub, LinkEntry};
-use crate::{control, routing};
+use crate::core::Grants;
+use crate::handshakes::{Admitted, Place, Stage};
+use crate::hub::Hub;
+use crate::links::{self, NewLink};
+use crate::sockets::{Sockets, may_come};
 
-/// Carriers whose handshake is under way. One more waits in the kernel's queue.
-const HANDSHAKES: usize = 256;
 /// How long a TLS handshake may take.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
+/// Between two tries to listen.
+const LISTEN_AGAIN: Duration = Duration::from_secs(1);
 /// After an accept that failed for want of descriptors or memory: the loop must not spin.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
-/// Least time between two lines of log about failing accepts.
-const ACCEPT_LOG_EVERY: Duration = Duration::from_secs(5);
+/// Least time between two lines of log about failing accepts, or about places that were taken away.
+const LOG_EVERY: Duration = Duration::from_secs(5);
 
-/// Accepts carriers until `closing` turns true; the links live on until the task is ended.
-pub(crate) async fn run(hub: Arc<Hub>, listener: TcpListener, mut closing: watch::Receiver<bool>) {
-    let acceptor = TlsAcceptor::from(hub.identity.server_config());
-    let room = Arc::new(Semaphore::new(HANDSHAKES));
+/// Listens, now or as soon as that is possible.
+///
+/// # Errors
+/// What trying again would not mend.
+pub(crate) async fn bind(hub: &Hub, address: &str) -> std::io::Result<Option<Sockets>> {
+    match Sockets::bind(address).await.and_then(|sockets| Ok((sockets.local_addrs()?, sockets))) {
+        Ok((addresses, sockets)) => {
+            let text = addresses.iter().map(ToString::to_string).collect::<Vec<_>>().join(",");
+            let state = hub.identity.folder().display();
+            tracing::info!(listen = %text, name = %hub.name, %state, "relay listens");
+            hub.set_listens(Ok(addresses));
+            Ok(Some(sockets))
+        }
+        Err(error) if may_come(&error) => {
+            // One line, not one for each try.
+            let trouble = format!("can't listen on {address}: {error}; tried again each second");
+            if hub.set_listens(Err(trouble.clone())) {
+                tracing::warn!("{trouble}");
+            }
+            Ok(None)
+        }
+        Err(error) => Err(error),
+    }
+}
+
+/// Accepts connections until `closing` turns true; the links live on until the task is ended.
+pub(crate) async fn run(
+    hub: Arc<Hub>,
+    address: String,
+    sockets: Option<Sockets>,
+    mut closing: watch::Receiver<bool>,
+) {
+    let mut sockets = tokio::select! {
+        sockets = bound(&hub, &address, sockets) => sockets,
+        _ = closing.wait_for(|closing| *closing) => return,
+    };
     let mut tasks = JoinSet::new();
-    let mut complained: Option<Instant> = None;
+    let (mut complained, mut told) = (None, None);
     loop {
-        // The semaphore is never closed.
-        let Ok(place) = Arc::clone(&room).acquire_owned().await else { return };
         let accepted = tokio::select! {
-            accepted = listener.accept() => accepted,
+            accepted = sockets.accept() => accepted,
             _ = closing.wait_for(|closing| *closing) => break,
         };
         match accepted {
             Ok((stream, address)) => {
-                let (hub, acceptor) = (Arc::clone(&hub), acceptor.clone());
-                tasks.spawn(async move {
-                    let handshake = handshake(stream, &acceptor);
-                    let done = tokio::time::timeout(HANDSHAKE_TIMEOUT, handshake).await;
-                    match done {
-                        Ok(Ok(tls)) => serve(&hub, tls, address, place).await,
-                        Ok(Err(error)) => tracing::debug!(%address, %error, "TLS handshake failed"),
-                        Err(_) => tracing::debug!(%address, "TLS handshake took too long"),
-                    }
-                });
+                let admitted = hub.handshakes.admit(address.ip());
+                if let Some(loser) = admitted.loser
+                    && is_due(&mut told)
+                {
+                    tracing::warn!(address = %loser, "too many connections that are no links yet: the oldest ones of this address are closed");
+                }
+                tasks.spawn(connection(Arc::clone(&hub), stream, address, admitted));
             }
             Err(error) => {
-                if complained.is_none_or(|at| at.elapsed() >= ACCEPT_LOG_EVERY) {
-                    complained = Some(Instant::now());
+                hub.handshakes.make_room();
+                if is_due(&mut complained) {
                     tracing::warn!(%error, "can't accept connections now");
                 }
                 tokio::time::sleep(ACCEPT_PAUSE).await;
@@ -63,155 +92,187 @@ pub(crate) async fn run(hub: Arc<Hub>, listener: TcpListener, mut closing: watch
         while tasks.try_join_next().is_some() {}
     }
     // The address is free for the next process at once.
-    drop(listener);
+    drop(sockets);
     while tasks.join_next().await.is_some() {}
 }
 
-async fn handshake(stream: TcpStream, acceptor: &TlsAcceptor) -> std::io::Result<TlsStream<TcpStream>> {
-    tune_tcp(&stream)?;
-    acceptor.accept(stream).await
-}
-
-/// What the client asked for in its handshake decides what it gets.
-async fn serve(
-    hub: &Arc<Hub>,
-    tls: TlsStream<TcpStream>,
-    address: SocketAddr,
-    handshaking: tokio::sync::OwnedSemaphorePermit,
-) {
-    match tls.get_ref().1.alpn_protocol() {
-        Some(ALPN_JOIN) => match serve_join(tls, &hub.identity).await {
-            Ok(joined) => {
-                tracing::info!(machine = joined.name, token = joined.token, %address, "machine joined")
-            }
-            Err(error) => tracing::warn!(%address, %error, "join refused"),
-        },
-        Some(ALPN_LINK) => {
-            let Some((machine, grants)) = authenticate(hub, &tls, address).await else { return };
-            let config = Config {
-                liveness: hub.liveness,
-                limits: hub.limits,
-                ..Config::new(Side::Listener, hub.instance, hub.name.clone())
-            };
-            let (mux, driver) = match Mux::new(tls, config) {
-                Ok(link) => link,
-                Err(error) => return tracing::error!(%error, "the relay's link settings can't work"),
-            };
-            tokio::spawn(driver.when_over(|end, tls| reset_if_dead(end, tls.get_ref().0)));
-            drop(handshaking);
-            serve_link(hub, mux, machine, grants, address).await;
+/// The sockets, as soon as they can be had.
+async fn bound(hub: &Hub, address: &str, sockets: Option<Sockets>) -> Sockets {
+    let mut sockets = sockets;
+    loop {
+        if let Some(sockets) = sockets {
+            return sockets;
         }
-        _ => tracing::debug!(%address, "a client of another protocol"),
+        tokio::time::sleep(LISTEN_AGAIN).await;
+        sockets = bind(hub, address).await.unwrap_or_else(|error| {
+            hub.set_listens(Err(format!("can't listen on {address}: {error}; tried again each second")));
+            None
+        });
     }
 }
 
-async fn authenticate(
-    hub: &Arc<Hub>,
-    tls: &TlsStream<TcpStream>,
-    address: SocketAddr,
-) -> Option<(Name, Grants)> {
-    let chain: Vec<_> = tls.get_ref().1.peer_certificates()?.iter().map(|c| c.clone().into_owned()).collect();
-    let identity = hub.identity.clone();
-    // The machine's record is a file.
-    let found = tokio::task::spawn_blocking(move || identity.authenticate(&chain)).await;
-    let identity = match found {
-        Ok(Ok(identity)) => identity,
+/// Whether a line is due; notes that it is written.
+fn is_due(last: &mut Option<Instant>) -> bool {
+    let due = last.is_none_or(|at| at.elapsed() >= LOG_EVERY);
+    if due {
+        *last = Some(Instant::now());
+    }
+    due
+}
+
+async fn connection(hub: Arc<Hub>, stream: TcpStream, address: SocketAddr, admitted: Admitted) {
+    let Admitted { place, evicted, .. } = admitted;
+    let link = tokio::select! {
+        link = establish(&hub, stream, address, &place) => link,
+        _ = evicted => return tracing::debug!(%address, "closed to make room for others"),
+    };
+    // A link is no handshake any more.
+    drop(place);
+    if let Some(link) = link {
+        links::serve(&hub, link).await;
+    }
+}
+
+/// What the client asked for in its handshake decides what it gets. A link is up when this gives it.
+async fn establish(hub: &Hub, stream: TcpStream, address: SocketAddr, place: &Place) -> Option<NewLink> {
+    let shaken = tokio::time::timeout(HANDSHAKE_TIMEOUT, handshake(hub, stream, place)).await;
+    let tls = match shaken {
+        Ok(Ok(tls)) => tls,
         Ok(Err(error)) => {
-            tracing::warn!(%address, %error, "link refused");
+            tracing::debug!(%address, %error, "TLS handshake failed");
             return None;
         }
-        Err(error) => {
-            tracing::error!(%address, %error, "link refused");
+        Err(_) => {
+            tracing::debug!(%address, "TLS handshake took too long");
             return None;
         }
     };
-    let globs =
-        |patterns: &[String]| patterns.iter().map(|text| Glob::new(text)).collect::<Result<Vec<_>, _>>();
-    match (Name::new(&identity.name), globs(&identity.publish), globs(&identity.dial)) {
-        (Ok(machine), Ok(publish), Ok(dial)) => Some((machine, Grants { publish, dial })),
-        (name, publish, dial) => {
-            tracing::error!(
-                machine = identity.name,
-                ?name,
-                ?publish,
-                ?dial,
-                "the machine's record is damaged"
-            );
+    match tls.get_ref().1.alpn_protocol() {
+        Some(ALPN_JOIN) => {
+            place.reach(Stage::Joining);
+            match serve_join(tls, &hub.identity).await {
+                Ok(joined) => {
+                    tracing::info!(machine = joined.name, token = joined.token, %address, "machine joined");
+                }
+                Err(error) => tracing::warn!(%address, %error, "join refused"),
+            }
+            None
+        }
+        Some(ALPN_LINK) => link(hub, tls, address).await,
+        _ => {
+            tracing::debug!(%address, "a client of another protocol");
             None
         }
     }
 }
 
-/// One link, from its hello to its end.
-async fn serve_link(hub: &Arc<Hub>, mux: Mux, machine: Name, grants: Grants, address: SocketAddr) {
-    if let Err(error) = mux.up().await {
-        return tracing::debug!(%machine, %address, %error, "no link came of this connection");
-    }
-    let id = hub.new_link_id();
-    let entry = LinkEntry {
-        mux: mux.clone(),
-        machine: machine.clone(),
-        address,
-        control: None,
-        agents_changed: Arc::default(),
+async fn handshake(hub: &Hub, stream: TcpStream, place: &Place) -> std::io::Result<TlsStream<TcpStream>> {
+    tune_tcp(&stream)?;
+    stream.readable().await?;
+    place.reach(Stage::Shaking);
+    TlsAcceptor::from(hub.identity.server_config()).accept(stream).await
+}
+
+/// A link up to its hello. A machine that may not link is told why: else it would see a connection that ends.
+async fn link(hub: &Hub, tls: TlsStream<TcpStream>, address: SocketAddr) -> Option<NewLink> {
+    let admitted = match authenticate(hub, &tls).await {
+        Ok(admitted) => Ok(admitted),
+        Err(refused) => {
+            let machine = refused.machine.as_deref().unwrap_or("?");
+            // A machine that was removed tries again and again.
+            if refused.machine.as_ref().is_none_or(|machine| hub.is_news(machine, &refused.log)) {
+                tracing::warn!(machine, %address, error = refused.log, "link refused");
+            }
+            Err(refused.tell?)
+        }
     };
-    let taken = hub.with(|state| {
-        state.router.link_up(id, machine.clone(), grants, Instant::now())?;
-        state.links.insert(id, entry);
-        Ok::<_, crate::core::LinkUpError>(())
-    });
-    if let Err(error) = taken {
-        tracing::warn!(%machine, %address, %error, "link refused");
-        return mux.close(error.code(), error.to_string());
+    let settings = hub.settings();
+    let config = Config {
+        liveness: settings.liveness,
+        limits: settings.limits,
+        ..Config::new(Side::Listener, hub.instance, hub.name.clone())
+    };
+    let (mux, driver) = match Mux::new(tls, config) {
+        Ok(link) => link,
+        Err(error) => {
+            tracing::error!(%error, "the relay's link settings can't work");
+            return None;
+        }
+    };
+    tokio::spawn(driver.when_over(|end, tls| reset_if_dead(end, tls.get_ref().0)));
+    if let Err(error) = mux.up().await {
+        tracing::debug!(%address, %error, "no link came of this connection");
+        return None;
     }
-    tracing::info!(%machine, %address, link = id.0, "link up");
-    tokio::select! {
-        () = accept_sessions(hub, &mux, id) => {}
-        () = watch_suspicion(hub, &mux, id) => {}
+    match admitted {
+        Ok((identity, machine, grants)) => Some(NewLink { mux, identity, machine, grants, address }),
+        Err(abort) => {
+            mux.close(abort.code, abort.message);
+            // Its goodbye takes a moment.
+            let _ = tokio::time::timeout(HANDSHAKE_TIMEOUT, mux.closed()).await;
+            None
+        }
     }
-    let end = mux.closed().await;
-    hub.link_ended(id, &end);
-    tracing::info!(%machine, %address, link = id.0, %end, "link down");
 }
 
-/// Tells the router when the link falls silent and when it is heard again; ends with the link.
-async fn watch_suspicion(hub: &Hub, mux: &Mux, id: LinkId) {
-    let mut status = mux.watch();
-    let mut suspect = false;
-    loop {
-        let now = {
-            let status = status.borrow_and_update();
-            if status.down.is_some() {
-                return;
-            }
-            status.suspect
+/// Why a machine gets no link.
+struct Refused {
+    /// Its name, if its certificate has one.
+    machine: Option<String>,
+    /// For our log.
+    log: String,
+    /// For the machine; nothing for a stranger.
+    tell: Option<Abort>,
+}
+
+impl Refused {
+    fn new(error: &AuthError) -> Self {
+        let unknown = |name: &str| {
+            let text = format!(
+                "this relay does not know machine {name} by this certificate: it was removed, or has joined anew; join again with a new token"
+            );
+            Some(Abort::new(Code::UNAUTHORIZED, text))
         };
-        if now != suspect {
-            suspect = now;
-            hub.with(|state| state.router.set_suspect(id, suspect));
-        }
-        if status.changed().await.is_err() {
-            return;
+        let (machine, tell) = match error {
+            AuthError::NoCertificate | AuthError::NotAMachine => (None, None),
+            AuthError::UnknownMachine { name } | AuthError::OtherKey { name } => {
+                (Some(name.clone()), unknown(name))
+            }
+            AuthError::State(_) => {
+                let text = "the relay can't read this machine's record; the relay's log says why";
+                (None, Some(Abort::new(Code::INTERNAL, text)))
+            }
+        };
+        Self { machine, log: error.to_string(), tell }
+    }
+}
+
+async fn authenticate(
+    hub: &Hub,
+    tls: &TlsStream<TcpStream>,
+) -> Result<(MachineIdentity, Name, Grants), Refused> {
+    let chain = tls.get_ref().1.peer_certificates().unwrap_or_default();
+    let chain: Vec<_> = chain.iter().map(|c| c.clone().into_owned()).collect();
+    let identity = hub.identity.clone();
+    // The machine's record is a file.
+    let found = tokio::task::spawn_blocking(move || identity.authenticate(&chain)).await;
+    let fault = |machine: Option<String>, log: String| {
+        let text = "the relay can't read this machine's record; the relay's log says why";
+        Refused { machine, log, tell: Some(Abort::new(Code::INTERNAL, text)) }
+    };
+    let identity =
+        found.map_err(|error| fault(None, error.to_string()))?.map_err(|error| Refused::new(&error))?;
+    match (Name::new(&identity.name), grants(&identity)) {
+        (Ok(machine), Some(grants)) => Ok((identity, machine, grants)),
+        _ => {
+            Err(fault(Some(identity.name.clone()), format!("the machine's record is damaged: {identity:?}")))
         }
     }
 }
 
-async fn accept_sessions(hub: &Arc<Hub>, mux: &Mux, id: LinkId) {
-    let mut tasks = JoinSet::new();
-    while let Some(session) = mux.accept().await {
-        match hopline_route_proto::RoutingHeader::decode(session.header()) {
-            Err(error) => session.abort(Code::PROTOCOL, error.to_string()),
-            Ok(header) if header.service().is_none() => {
-                tasks.spawn(control::serve(Arc::clone(hub), id, session));
-            }
-            Ok(header) => {
-                if let Some(waiting) = routing::route(hub, id, session, header) {
-                    tasks.spawn(waiting);
-                }
-            }
-        }
-        while tasks.try_join_next().is_some() {}
-    }
-    // Sessions are over with their link; what still runs here only counts them.
-    tasks.detach_all();
+/// What a machine may do by its record; `None` if that is damaged.
+pub(crate) fn grants(identity: &MachineIdentity) -> Option<Grants> {
+    let globs =
+        |patterns: &[String]| patterns.iter().map(|text| Glob::new(text).ok()).collect::<Option<Vec<_>>>();
+    Some(Grants { publish: globs(&identity.publish)?, dial: globs(&identity.dial)? })
 }

@@ -98,7 +98,9 @@ mod tests {
         assert!(of_links.iter().all(|name| !of_router.contains(name)));
         let families = families::all();
         let described = families.iter().find(|family| family.name == "hopline_limit_reached_total").unwrap();
-        let (all, link, router) = (of_links.len() + of_router.len(), of_links.len(), of_router.len());
-        assert_eq!(described.series, format!("{all} limits: {link} of a link, {router} of the router"));
+        let (link, router) = (of_links.len(), of_router.len());
+        let all = link + router + 1;
+        let series = format!("{all} limits: {link} of a link, {router} of the router, 1 of its listener");
+        assert_eq!(described.series, series);
     }
 }

@@ -15,21 +15,35 @@ use crate::hub::Hub;
 /// How often an open may meet a link that has just ended before it is refused.
 const ATTEMPTS: usize = 8;
 
-/// An open, for the line that its end may have.
+/// An open, from its arrival to the line that its end may have. What it is counted as is taken back when it is over or
+/// dropped: the task that carries it may be stopped at any moment, and a count that stayed would weigh on each later
+/// choice of an agent and hold up a drain.
 struct Asked {
+    hub: Arc<Hub>,
     from: LinkId,
     header: RoutingHeader,
     began: Instant,
     /// The machine that asked, and the one that it was sent on to; not known where no access lines are written.
     peer: Option<Name>,
     agent: Option<Name>,
+    stage: Stage,
+}
+
+/// What an open is counted as.
+#[derive(Clone, Copy)]
+enum Stage {
+    Deciding,
+    Held(HoldId),
+    /// Open, as a session of this agent's link.
+    Open(LinkId),
+    Over,
 }
 
 /// Where an open stands after the router was asked.
 enum Routed {
-    Spliced(LinkId, Spliced),
-    Refused(Abort),
-    Held(Session, HoldId, oneshot::Receiver<()>),
+    Spliced(Spliced),
+    Refused,
+    Held(Session, oneshot::Receiver<()>),
 }
 
 /// Routes an open. The rest of its life, if it has one, is the future: it is to be spawned.
@@ -39,33 +53,28 @@ pub(crate) fn route(
     session: Session,
     header: RoutingHeader,
 ) -> Option<impl Future<Output = ()> + Send + use<>> {
-    let peer = machine(hub, from);
-    let mut asked = Asked { from, header, began: Instant::now(), peer, agent: None };
-    let routed = decide(hub, &asked, session, None);
-    if let Routed::Refused(abort) = &routed {
-        asked.log_end((0, 0), Some(abort));
+    let mut asked = Asked {
+        hub: Arc::clone(hub),
+        from,
+        header,
+        began: Instant::now(),
+        peer: machine(hub, from),
+        agent: None,
+        stage: Stage::Deciding,
+    };
+    let mut routed = decide(&mut asked, session);
+    if matches!(routed, Routed::Refused) {
         return None;
     }
-    let hub = Arc::clone(hub);
     Some(async move {
-        let mut routed = routed;
         loop {
             match routed {
-                Routed::Refused(abort) => return asked.log_end((0, 0), Some(&abort)),
-                Routed::Spliced(to, spliced) => {
-                    asked.agent = machine(&hub, to);
-                    return finish(&hub, &asked, to, spliced).await;
-                }
-                Routed::Held(session, id, wake) => {
+                Routed::Refused => return,
+                Routed::Spliced(spliced) => return finish(asked, spliced).await,
+                Routed::Held(session, wake) => {
                     tokio::select! {
-                        _ = wake => routed = decide(&hub, &asked, session, Some(id)),
-                        abort = session.aborted() => {
-                            hub.with(|state| {
-                                state.held.remove(&id);
-                                state.router.hold_ended(id);
-                            });
-                            return asked.log_end((0, 0), Some(&abort));
-                        }
+                        _ = wake => routed = decide(&mut asked, session),
+                        abort = session.aborted() => return asked.end((0, 0), Some(&abort)),
                     }
                 }
             }
@@ -74,7 +83,27 @@ pub(crate) fn route(
 }
 
 impl Asked {
-    /// Writes the access line.
+    /// It is over: takes back what it was counted as, and writes the access line.
+    fn end(&mut self, carried: (u64, u64), fault: Option<&Abort>) {
+        let stage = std::mem::replace(&mut self.stage, Stage::Over);
+        match stage {
+            Stage::Over => return,
+            Stage::Deciding => {}
+            Stage::Held(id) => self.hub.with(|state| {
+                state.held.remove(&id);
+                state.router.hold_ended(id);
+            }),
+            Stage::Open(to) => {
+                self.hub.with(|state| {
+                    state.router.session_ended(to);
+                    state.opens.sessions_open -= 1;
+                });
+                self.hub.quiet.notify_one();
+            }
+        }
+        self.log_end(carried, fault);
+    }
+
     fn log_end(&self, (forth, back): (u64, u64), end: Option<&Abort>) {
         let Some((service, id)) = self.header.service().zip(self.header.session_id()) else { return };
         let line = Access {
@@ -89,6 +118,21 @@ impl Asked {
         let fault = end.map(|abort| (abort.code.name(), u64::from(abort.hops)));
         line.log(&id, fault.as_ref().map(|(reason, hop)| (reason.as_ref(), *hop)));
     }
+
+    /// Refuses it.
+    fn refuse(&mut self, session: &Session, code: Code, message: impl Into<String>) -> Routed {
+        let abort = Abort::new(code, message);
+        session.abort_with(abort.clone());
+        self.hub.with(|state| state.opens.refuse(code));
+        self.end((0, 0), Some(&abort));
+        Routed::Refused
+    }
+}
+
+impl Drop for Asked {
+    fn drop(&mut self) {
+        self.end((0, 0), Some(&Abort::new(Code::INTERNAL, "the task that carried it was stopped")));
+    }
 }
 
 /// The machine of a link, if access lines are written. A link that is over has taken its name along, so it is asked for
@@ -98,30 +142,18 @@ fn machine(hub: &Hub, link: LinkId) -> Option<Name> {
     wanted.then(|| hub.peek(|state| Some(state.links.get(&link)?.machine.clone())))?
 }
 
-/// Refuses an open.
-fn refuse(session: &Session, code: Code, message: impl Into<String>) -> Routed {
-    let abort = Abort::new(code, message);
-    session.abort_with(abort.clone());
-    Routed::Refused(abort)
-}
-
-fn decide(hub: &Hub, asked: &Asked, session: Session, mut held: Option<HoldId>) -> Routed {
-    let (from, header) = (asked.from, &asked.header);
+fn decide(asked: &mut Asked, session: Session) -> Routed {
+    let hub = Arc::clone(&asked.hub);
     for _ in 0..ATTEMPTS {
-        let now = Instant::now();
         if hub.is_draining() {
-            hub.with(|state| {
-                state.opens.refuse(Code::DRAINING);
-                if let Some(id) = held.take() {
-                    state.router.hold_ended(id);
-                }
-            });
-            return refuse(&session, Code::DRAINING, "the relay is on its way out");
+            return asked.refuse(&session, Code::DRAINING, "the relay is on its way out");
         }
+        let now = Instant::now();
+        let (from, header) = (asked.from, &asked.header);
         let decided = hub.with(|state| {
-            let route = match held.take() {
-                Some(id) => state.router.route_held(id, header, now),
-                None => state.router.route(from, header, now),
+            let route = match asked.stage {
+                Stage::Held(id) => state.router.route_held(id, header, now),
+                Stage::Deciding | Stage::Open(_) | Stage::Over => state.router.route(from, header, now),
             };
             match route {
                 Route::Forward { to, mut header } => {
@@ -131,10 +163,7 @@ fn decide(hub: &Hub, asked: &Asked, session: Session, mut held: Option<HoldId>) 
                     state.router.session_started(to);
                     Ok((to, header, state.links.get(&to).map(|link| link.mux.clone())))
                 }
-                Route::Refuse { code, message } => {
-                    state.opens.refuse(code);
-                    Err(Ok((code, message)))
-                }
+                Route::Refuse { code, message } => Err(Ok((code, message))),
                 Route::Hold { id, .. } => {
                     let (sender, wake) = oneshot::channel();
                     state.held.insert(id, sender);
@@ -144,9 +173,17 @@ fn decide(hub: &Hub, asked: &Asked, session: Session, mut held: Option<HoldId>) 
         });
         let (to, header, mux) = match decided {
             Ok(forward) => forward,
-            Err(Ok((code, message))) => return refuse(&session, code, message),
-            Err(Err((id, wake))) => return Routed::Held(session, id, wake),
+            Err(Ok((code, message))) => {
+                asked.stage = Stage::Deciding;
+                return asked.refuse(&session, code, message);
+            }
+            Err(Err((id, wake))) => {
+                asked.stage = Stage::Held(id);
+                return Routed::Held(session, wake);
+            }
         };
+        // No longer held, and not open yet.
+        asked.stage = Stage::Deciding;
         let opened =
             mux.ok_or(None).and_then(|mux| mux.open(header.encode()).map_err(|error| Some((mux, error))));
         match opened {
@@ -155,7 +192,9 @@ fn decide(hub: &Hub, asked: &Asked, session: Session, mut held: Option<HoldId>) 
                     state.opens.sessions_open += 1;
                     state.opens.sessions_total += 1;
                 });
-                return Routed::Spliced(to, splice(session, onward));
+                asked.stage = Stage::Open(to);
+                asked.agent = machine(&hub, to);
+                return Routed::Spliced(splice(session, onward));
             }
             // The link has just ended. Nothing of the session has gone out: ask again without it.
             Err(Some((mux, OpenError::Down(_) | OpenError::NotUp))) => {
@@ -165,6 +204,7 @@ fn decide(hub: &Hub, asked: &Asked, session: Session, mut held: Option<HoldId>) 
                 }
             }
             Err(error) => {
+                hub.with(|state| state.router.session_ended(to));
                 let (code, message) = match error {
                     Some((_, OpenError::Draining)) => {
                         (Code::DRAINING, "the agent is on its way out".to_owned())
@@ -172,23 +212,18 @@ fn decide(hub: &Hub, asked: &Asked, session: Session, mut held: Option<HoldId>) 
                     Some((_, error)) => (Code::OVERLOAD, error.to_string()),
                     None => (Code::INTERNAL, "the agent's link is gone".to_owned()),
                 };
-                hub.with(|state| {
-                    state.router.session_ended(to);
-                    state.opens.refuse(code);
-                });
-                return refuse(&session, code, message);
+                return asked.refuse(&session, code, message);
             }
         }
     }
-    hub.with(|state| state.opens.refuse(Code::OFFLINE));
-    refuse(&session, Code::OFFLINE, "its agents come and go too quickly")
+    asked.refuse(&session, Code::OFFLINE, "its agents come and go too quickly")
 }
 
 /// Waits for a session's end, within the answer timeout for its answer, and counts it.
-async fn finish(hub: &Hub, asked: &Asked, to: LinkId, mut spliced: Spliced) {
-    if let Some(limit) = hub.answer_timeout {
+async fn finish(asked: Asked, mut spliced: Spliced) {
+    if let Some(limit) = asked.hub.settings().answer_timeout {
         tokio::select! {
-            outcome = &mut spliced => return count(hub, asked, to, &outcome, false),
+            outcome = &mut spliced => return count(asked, &outcome, false),
             () = tokio::time::sleep(limit) => {}
         }
         if !spliced.is_answered() {
@@ -197,26 +232,21 @@ async fn finish(hub: &Hub, asked: &Asked, to: LinkId, mut spliced: Spliced) {
     }
     let answered = spliced.is_answered();
     let outcome = (&mut spliced).await;
-    count(hub, asked, to, &outcome, answered || spliced.is_answered());
+    count(asked, &outcome, answered || spliced.is_answered());
 }
 
-fn count(hub: &Hub, asked: &Asked, to: LinkId, outcome: &SpliceOutcome, answered: bool) {
+fn count(mut asked: Asked, outcome: &SpliceOutcome, answered: bool) {
     let end = &outcome.end;
     let fault = match end {
         SpliceEnd::Aborted(abort) => Some(abort),
         SpliceEnd::Clean => None,
     };
-    asked.log_end((outcome.forth, outcome.back), fault);
-    hub.counted.session_ended(end);
-    hub.with(|state| {
-        state.router.session_ended(to);
-        state.opens.sessions_open -= 1;
-        match end {
-            SpliceEnd::Aborted(abort) if !answered => state.opens.refuse(abort.code),
-            SpliceEnd::Aborted(_) | SpliceEnd::Clean => state.opens.accepted += 1,
-        }
+    asked.hub.counted.session_ended(end);
+    asked.hub.with(|state| match end {
+        SpliceEnd::Aborted(abort) if !answered => state.opens.refuse(abort.code),
+        SpliceEnd::Aborted(_) | SpliceEnd::Clean => state.opens.accepted += 1,
     });
-    hub.quiet.notify_one();
+    asked.end((outcome.forth, outcome.back), fault);
 }
 
 /// Tells the router the time when it wants to know it.

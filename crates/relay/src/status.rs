@@ -19,6 +19,7 @@ pub(crate) struct Source(pub(crate) Arc<Hub>);
 impl hopline_admin::Source for Source {
     fn status(&self) -> Status {
         let hub = &self.0;
+        let listens = hub.listens();
         hub.peek(|state| {
             let mut carried = hub.counted.carried();
             let mut window_bytes = Budget::default();
@@ -31,6 +32,7 @@ impl hopline_admin::Source for Source {
             for (limit, count) in state.router.counters().by_limit() {
                 carried.add_limit(limit, count);
             }
+            carried.add_limit("max_handshakes", hub.handshakes.evicted());
             let links = state.router.links();
             let phases: BTreeMap<_, _> = links.iter().map(|link| (link.link, link.phase)).collect();
             let agent = |agent: &AgentStatus| RelayAgent {
@@ -49,6 +51,10 @@ impl hopline_admin::Source for Source {
                 version: env!("CARGO_PKG_VERSION").to_owned(),
                 uptime_s: seconds(hub.started.elapsed()),
                 state: if hub.is_draining() { RelayState::Draining } else { RelayState::Up },
+                listen: listens
+                    .as_ref()
+                    .map_or_else(|_| Vec::new(), |all| all.iter().map(ToString::to_string).collect()),
+                listen_error: listens.err(),
                 links: links.iter().filter_map(|l| Some(link_status(l, state.links.get(&l.link)?))).collect(),
                 services: services
                     .iter()
@@ -80,7 +86,10 @@ impl hopline_admin::Source for Source {
     }
 
     fn ready(&self) -> Result<(), String> {
-        if self.0.is_draining() { Err("the relay is on its way out".to_owned()) } else { Ok(()) }
+        if self.0.is_draining() {
+            return Err("the relay is on its way out".to_owned());
+        }
+        self.0.listens().map(drop)
     }
 }
 
@@ -91,7 +100,8 @@ fn link_status(link: &LinkStatus, entry: &LinkEntry) -> RelayLink {
         machine: link.machine.to_string(),
         address: entry.address.to_string(),
         state: match link.phase {
-            LinkPhase::Leaving | LinkPhase::Replaced => LinkState::Draining,
+            LinkPhase::Leaving => LinkState::Draining,
+            LinkPhase::Replaced => LinkState::Standby,
             LinkPhase::Active if suspect => LinkState::Suspect,
             LinkPhase::Active => LinkState::Up,
         },

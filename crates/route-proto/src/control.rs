@@ -3,6 +3,10 @@
 //! Each message is a length (LEB128 varint, at most [`MAX_CONTROL_LEN`]) and that many bytes of protobuf: a `oneof`
 //! of the messages below, [`EdgeToRelay`] one way and [`RelayToEdge`] the other. Numbers of fields and of messages are
 //! never used again for something else.
+//!
+//! One that is longer goes in parts, each a message of its own (field 15, beside the `oneof`: `bytes data = 1; bool last =
+//! 2`), with nothing between them. Their data together are the message, at most [`MAX_WHOLE_LEN`]. A peer that
+//! does not know parts skips them, as it skips every message that it does not know.
 
 use bytes::Bytes;
 use prost::Message as _;
@@ -12,6 +16,10 @@ use crate::varint;
 
 /// The longest control message, in bytes, without its length.
 pub const MAX_CONTROL_LEN: usize = 64 * 1_024;
+/// The longest control message that goes in parts, in bytes: more than the longest list of services or mappings has.
+pub const MAX_WHOLE_LEN: usize = 512 * 1_024;
+/// Bytes of a message in one part.
+const PART_LEN: usize = 48 * 1_024;
 /// How many agents of one service an edge is told of: enough to choose from.
 pub const MAX_AGENTS_TOLD: usize = 32;
 
@@ -47,6 +55,9 @@ pub enum RelayToEdge {
     /// Who serves what the edge dials.
     #[prost(message, tag = "5")]
     Agents(Agents),
+    /// The newer process of the machine has gone: an edge that stood by is to announce again.
+    #[prost(message, tag = "6")]
+    Restored(Restored),
 }
 
 /// All services of an edge. Always the full list: what is not in it is withdrawn, and sending it twice does nothing.
@@ -64,6 +75,10 @@ pub struct Announce {
     /// The services.
     #[prost(message, repeated, tag = "4")]
     pub services: Vec<ServiceAd>,
+    /// A newer process of the machine has once taken over from this one. It takes over from nobody: while another is here it
+    /// stands by, on a link that may neither publish nor dial, until [`RelayToEdge::Restored`].
+    #[prost(bool, tag = "5")]
+    pub yields: bool,
 }
 
 impl Announce {
@@ -242,7 +257,12 @@ pub struct Refusal {
     pub message: String,
 }
 
-/// A newer process of the same machine has taken over.
+/// The edge that stood by is its machine's process again.
+#[derive(Clone, Copy, PartialEq, Eq, prost::Message)]
+pub struct Restored {}
+
+/// A newer process of the same machine has taken over: the link ends, unless its edge has said that it
+/// [yields](Announce::yields) and so stands by.
 #[derive(Clone, PartialEq, Eq, prost::Message)]
 pub struct Replaced {
     /// What to tell a person.
@@ -261,26 +281,48 @@ pub struct Draining {
 /// Why a message cannot be sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum EncodeError {
-    /// Over [`MAX_CONTROL_LEN`].
-    #[error("a control message has at most {MAX_CONTROL_LEN} bytes, not {0}")]
+    /// Over [`MAX_WHOLE_LEN`].
+    #[error("a control message has at most {MAX_WHOLE_LEN} bytes, not {0}")]
     TooLong(usize),
 }
 
 /// A direction of the control session: [`EdgeToRelay`] or [`RelayToEdge`].
 pub trait ControlMessage: sealed::Sealed + Sized {
-    /// The message with its length before it, as it goes into the control session.
+    /// The message with its length before it, as it goes into the control session; a long one in parts.
     ///
     /// # Errors
     ///
     /// [`EncodeError::TooLong`] if the message is longer than the peer would take.
     fn to_frame(&self) -> Result<Bytes, EncodeError>;
 
-    /// The message that `body` is, without its length; `None` if it is one that this version does not know.
+    /// What `body` is, without its length.
     ///
     /// # Errors
     ///
     /// The fault that prost finds in bytes that are not such a message.
-    fn from_body(body: &[u8]) -> Result<Option<Self>, prost::DecodeError>;
+    fn from_body(body: &[u8]) -> Result<Body<Self>, prost::DecodeError>;
+}
+
+/// What stands behind one length.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Body<M> {
+    /// A message.
+    Message(M),
+    /// A part of a long one.
+    Part(Part),
+    /// One that this version does not know.
+    Unknown,
+}
+
+/// A part of a long message.
+#[derive(Clone, PartialEq, Eq, prost::Message)]
+pub struct Part {
+    /// The next bytes of the message.
+    #[prost(bytes = "bytes", tag = "1")]
+    pub data: Bytes,
+    /// The message is whole with them.
+    #[prost(bool, tag = "2")]
+    pub last: bool,
 }
 
 mod sealed {
@@ -293,24 +335,29 @@ mod sealed {
 struct FromEdge {
     #[prost(oneof = "EdgeToRelay", tags = "1, 2, 3")]
     body: Option<EdgeToRelay>,
+    #[prost(message, optional, tag = "15")]
+    part: Option<Part>,
 }
 
 /// The message around the `oneof`. Fields beside it are skipped.
 #[derive(Clone, PartialEq, prost::Message)]
 struct FromRelay {
-    #[prost(oneof = "RelayToEdge", tags = "1, 2, 3, 4, 5")]
+    #[prost(oneof = "RelayToEdge", tags = "1, 2, 3, 4, 5, 6")]
     body: Option<RelayToEdge>,
+    #[prost(message, optional, tag = "15")]
+    part: Option<Part>,
 }
 
 impl sealed::Sealed for EdgeToRelay {}
 
 impl ControlMessage for EdgeToRelay {
     fn to_frame(&self) -> Result<Bytes, EncodeError> {
-        frame(&FromEdge { body: Some(self.clone()) })
+        let whole = FromEdge { body: Some(self.clone()), part: None };
+        frames(&whole, |part| FromEdge { body: None, part: Some(part) })
     }
 
-    fn from_body(body: &[u8]) -> Result<Option<Self>, prost::DecodeError> {
-        FromEdge::decode(body).map(|message| message.body)
+    fn from_body(body: &[u8]) -> Result<Body<Self>, prost::DecodeError> {
+        FromEdge::decode(body).map(|read| body_of(read.body, read.part))
     }
 }
 
@@ -318,23 +365,45 @@ impl sealed::Sealed for RelayToEdge {}
 
 impl ControlMessage for RelayToEdge {
     fn to_frame(&self) -> Result<Bytes, EncodeError> {
-        frame(&FromRelay { body: Some(self.clone()) })
+        let whole = FromRelay { body: Some(self.clone()), part: None };
+        frames(&whole, |part| FromRelay { body: None, part: Some(part) })
     }
 
-    fn from_body(body: &[u8]) -> Result<Option<Self>, prost::DecodeError> {
-        FromRelay::decode(body).map(|message| message.body)
+    fn from_body(body: &[u8]) -> Result<Body<Self>, prost::DecodeError> {
+        FromRelay::decode(body).map(|read| body_of(read.body, read.part))
     }
 }
 
-fn frame(message: &impl prost::Message) -> Result<Bytes, EncodeError> {
-    let body = message.encode_to_vec();
-    if body.len() > MAX_CONTROL_LEN {
+fn body_of<M>(message: Option<M>, part: Option<Part>) -> Body<M> {
+    match (message, part) {
+        (Some(message), _) => Body::Message(message),
+        (None, Some(part)) => Body::Part(part),
+        (None, None) => Body::Unknown,
+    }
+}
+
+fn frames<W: prost::Message>(whole: &W, around: impl Fn(Part) -> W) -> Result<Bytes, EncodeError> {
+    let body = whole.encode_to_vec();
+    if body.len() > MAX_WHOLE_LEN {
         return Err(EncodeError::TooLong(body.len()));
     }
     let mut out = Vec::with_capacity(body.len() + 3);
-    varint::write(body.len() as u64, &mut out);
-    out.extend_from_slice(&body);
+    if body.len() <= MAX_CONTROL_LEN {
+        frame(&body, &mut out);
+        return Ok(out.into());
+    }
+    let body = Bytes::from(body);
+    for from in (0..body.len()).step_by(PART_LEN) {
+        let to = body.len().min(from + PART_LEN);
+        let part = Part { data: body.slice(from..to), last: to == body.len() };
+        frame(&around(part).encode_to_vec(), &mut out);
+    }
     Ok(out.into())
+}
+
+fn frame(body: &[u8], out: &mut Vec<u8>) {
+    varint::write(body.len() as u64, out);
+    out.extend_from_slice(body);
 }
 
 #[cfg(test)]

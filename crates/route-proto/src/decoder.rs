@@ -5,7 +5,7 @@ use std::marker::PhantomData;
 
 use bytes::{Buf as _, BytesMut};
 
-use crate::control::{ControlMessage, MAX_CONTROL_LEN};
+use crate::control::{Body, ControlMessage, MAX_CONTROL_LEN, MAX_WHOLE_LEN};
 use crate::varint::{self, VarintError};
 
 /// Why the bytes of a control session are not control messages. The control session, and with it the link, is to be
@@ -21,6 +21,12 @@ pub enum ControlError {
     /// Bytes that are not a control message.
     #[error("a control message is not valid: {0}")]
     Malformed(prost::DecodeError),
+    /// Parts that are longer together than [`MAX_WHOLE_LEN`].
+    #[error("a control message in parts has at most {MAX_WHOLE_LEN} bytes, not {0}")]
+    WholeTooLong(usize),
+    /// Another message between the parts of one.
+    #[error("a control message stands between the parts of another")]
+    BetweenParts,
     /// The session ended inside a message.
     #[error("the control session ended inside a message")]
     Truncated,
@@ -30,9 +36,11 @@ pub enum ControlError {
 ///
 /// Feed it with [`handle_data`](Self::handle_data), in any cuts, then call [`poll_message`](Self::poll_message) until
 /// it gives `None`. It holds what was fed and not yet polled: drained after each feed, at most one message
-/// of [`MAX_CONTROL_LEN`] and one feed. A fault is for good: each later poll gives it again.
+/// of [`MAX_CONTROL_LEN`] and one feed; and the parts of a long message, at most [`MAX_WHOLE_LEN`]. A fault is for good: each later poll gives it again.
 pub struct ControlDecoder<M> {
     buffer: BytesMut,
+    /// The parts of a message so far.
+    parts: BytesMut,
     skipped: u64,
     fault: Option<ControlError>,
     // The decoder makes messages and holds none.
@@ -43,7 +51,13 @@ impl<M: ControlMessage> ControlDecoder<M> {
     /// A decoder at the start of a control session.
     #[must_use]
     pub fn new() -> Self {
-        Self { buffer: BytesMut::new(), skipped: 0, fault: None, message: PhantomData }
+        Self {
+            buffer: BytesMut::new(),
+            parts: BytesMut::new(),
+            skipped: 0,
+            fault: None,
+            message: PhantomData,
+        }
     }
 
     /// Takes the next bytes of the session.
@@ -65,6 +79,7 @@ impl<M: ControlMessage> ControlDecoder<M> {
         self.next().inspect_err(|fault| {
             self.fault = Some(fault.clone());
             self.buffer = BytesMut::new();
+            self.parts = BytesMut::new();
         })
     }
 
@@ -82,7 +97,7 @@ impl<M: ControlMessage> ControlDecoder<M> {
     pub fn finish(&self) -> Result<(), ControlError> {
         match &self.fault {
             Some(fault) => Err(fault.clone()),
-            None if self.buffer.is_empty() => Ok(()),
+            None if self.buffer.is_empty() && self.parts.is_empty() => Ok(()),
             None => Err(ControlError::Truncated),
         }
     }
@@ -101,10 +116,28 @@ impl<M: ControlMessage> ControlDecoder<M> {
             let Some(body) = self.buffer.get(used..used + body_len) else {
                 return Ok(None);
             };
-            let message = M::from_body(body).map_err(ControlError::Malformed)?;
+            let read = M::from_body(body).map_err(ControlError::Malformed)?;
             self.buffer.advance(used + body_len);
-            if message.is_some() {
-                return Ok(message);
+            let read = match read {
+                Body::Part(part) => {
+                    let len = self.parts.len() + part.data.len();
+                    if len > MAX_WHOLE_LEN {
+                        return Err(ControlError::WholeTooLong(len));
+                    }
+                    self.parts.extend_from_slice(&part.data);
+                    if !part.last {
+                        continue;
+                    }
+                    let whole = std::mem::take(&mut self.parts);
+                    M::from_body(&whole).map_err(ControlError::Malformed)?
+                }
+                Body::Message(_) | Body::Unknown if !self.parts.is_empty() => {
+                    return Err(ControlError::BetweenParts);
+                }
+                read @ (Body::Message(_) | Body::Unknown) => read,
+            };
+            if let Body::Message(message) = read {
+                return Ok(Some(message));
             }
             self.skipped = self.skipped.saturating_add(1);
         }

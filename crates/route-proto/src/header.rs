@@ -16,6 +16,7 @@
 //!     8  time left         varint: for how many milliseconds more its dialler waits for the answer; absent: not said
 //!     9  trail             1 to 8 times 16 bytes: the connection that the session is opened for, then those that it comes
 //!                          of, as far as its edge knows them; absent: not known
+//!    10  passing           varint: 1 on the control session of a process that dials and goes; absent: 0
 //! ```
 //!
 //! Types are in any order; each known one stands at most once. An encoder writes the known fields by type, then
@@ -50,6 +51,7 @@ const SOURCE: u64 = 6;
 const AGAIN: u64 = 7;
 const TIME_LEFT: u64 = 8;
 const TRAIL: u64 = 9;
+const PASSING: u64 = 10;
 
 const KIND_SESSION: u64 = 0;
 const KIND_CONTROL: u64 = 1;
@@ -92,6 +94,9 @@ pub struct RoutingHeader {
     /// of the same process names what the agent serves. An agent that finds a connection of its own here has been led
     /// back to itself. An encoder writes the first [`MAX_TRAIL`].
     pub trail: Vec<ConnectionId>,
+    /// On a control session: the process dials a service and goes. A relay never lets such links take all the places of their
+    /// machine: one is kept for the process that is there to stay.
+    pub passing: bool,
     unknown: Vec<UnknownField>,
 }
 
@@ -197,6 +202,7 @@ impl RoutingHeader {
             again: None,
             time_left: None,
             trail: Vec::new(),
+            passing: false,
             unknown: Vec::new(),
         }
     }
@@ -286,6 +292,9 @@ impl RoutingHeader {
             let ids: Vec<[u8; 16]> = self.trail.iter().take(MAX_TRAIL).map(|id| *id.as_bytes()).collect();
             write_field(&mut out, TRAIL, ids.as_flattened());
         }
+        if self.passing {
+            write_number(&mut out, PASSING, 1);
+        }
         for field in &self.unknown {
             write_field(&mut out, field.field_type, &field.value);
         }
@@ -318,6 +327,7 @@ struct Fields {
     again: Option<u64>,
     time_left: Option<u64>,
     trail: Option<Vec<ConnectionId>>,
+    passing: Option<u64>,
     unknown: Vec<UnknownField>,
     unknown_len: usize,
 }
@@ -334,6 +344,7 @@ impl Fields {
             AGAIN => put(&mut self.again, field_type, number(field_type, value)?),
             TIME_LEFT => put(&mut self.time_left, field_type, number(field_type, value)?),
             TRAIL => put(&mut self.trail, field_type, trail(field_type, value)?),
+            PASSING => put(&mut self.passing, field_type, number(field_type, value)?),
             _ => self.take_unknown(field_type, value),
         }
     }
@@ -372,6 +383,7 @@ impl Fields {
             again: self.again,
             time_left: self.time_left.map(Duration::from_millis),
             trail: self.trail.unwrap_or_default(),
+            passing: self.passing.is_some_and(|passing| passing != 0),
             unknown: self.unknown,
         })
     }

@@ -27,9 +27,9 @@ mod name;
 mod varint;
 
 pub use control::{
-    AgentFact, AgentState, Agents, Announce, Announced, ControlMessage, Draining, EdgeToRelay, EncodeError,
-    Interest, Leaving, MAX_AGENTS_TOLD, MAX_CONTROL_LEN, Protocol, Refusal, RelayToEdge, Replaced, ServiceAd,
-    ServiceAgents, ServiceState, Welcome,
+    AgentFact, AgentState, Agents, Announce, Announced, Body, ControlMessage, Draining, EdgeToRelay,
+    EncodeError, Interest, Leaving, MAX_AGENTS_TOLD, MAX_CONTROL_LEN, MAX_WHOLE_LEN, Part, Protocol, Refusal,
+    RelayToEdge, Replaced, Restored, ServiceAd, ServiceAgents, ServiceState, Welcome,
 };
 pub use decoder::{ControlDecoder, ControlError};
 pub use header::{

@@ -159,6 +159,6 @@ families! {
         "What unread data of sessions may come to hold, on all links together.";
     WINDOW_LIMIT: Gauge = "hopline_window_bytes_limit", [], "1",
         "What unread data of sessions may come to hold at most: the budget of one link, times the links.";
-    LIMIT_REACHED: Counter = "hopline_limit_reached_total", ["limit"], "33 limits: 22 of a link, 11 of the router",
+    LIMIT_REACHED: Counter = "hopline_limit_reached_total", ["limit"], "35 limits: 22 of a link, 12 of the router, 1 of its listener",
         "How often a limit on what a peer can make this process hold was met, by its name.";
 }

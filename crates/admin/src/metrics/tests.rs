@@ -249,7 +249,7 @@ fn full_edge([relays, mappings, services]: [usize; 3]) -> Status {
         "machine": "web-1", "version": "1", "uptime_s": 1, "links": (0..relays).map(link).collect::<Vec<_>>(),
         "mappings": (0..mappings).map(mapping).collect::<Vec<_>>(),
         "services": (0..services).map(service).collect::<Vec<_>>(),
-        "limits_reached": (0..33).map(|n| (format!("limit {n}"), 1)).collect::<BTreeMap<_, _>>(),
+        "limits_reached": (0..35).map(|n| (format!("limit {n}"), 1)).collect::<BTreeMap<_, _>>(),
     }))
     .unwrap()
 }

@@ -174,6 +174,11 @@ impl EdgeStatus {
         findings
     }
 
+    /// This process, as a place of the chain.
+    fn own_process(&self) -> Place {
+        if self.mappings.is_empty() && !self.services.is_empty() { Place::Agent } else { Place::Sidecar }
+    }
+
     /// The hop that this edge's links are.
     fn own_hop(&self) -> Place {
         if self.mappings.is_empty() && !self.services.is_empty() {
@@ -207,6 +212,14 @@ impl EdgeStatus {
             LinkState::Connecting => Some(is("is not up yet").because(error)),
             LinkState::Suspect => Some(is("is silent for longer than it should be")),
             LinkState::Draining => Some(is("is on its way out, as its relay says")),
+            LinkState::Standby => {
+                let text = format!(
+                    "a newer process of {} has taken over at {}: this one stands by until it has gone; stop one of the two, \
+                     or give each a state folder of its own",
+                    self.machine, link.peer
+                );
+                Some(Finding::new(level, Subject::Link, &link.peer, self.own_process(), text))
+            }
             LinkState::Down => Some(is("is lost").because(error)),
             LinkState::Unknown => Some(is("is in a state that this version does not know")),
         }
@@ -313,6 +326,17 @@ impl RelayStatus {
     /// See [`Status::findings`].
     #[must_use]
     pub fn findings(&self) -> Vec<Finding> {
+        let deaf = self
+            .listen_error
+            .as_ref()
+            .map(|error| Finding::new(Level::Bad, Subject::Process, &self.name, Place::Relay, error.clone()));
+        let standing_by = self.links.iter().filter(|link| link.state == LinkState::Standby).map(|link| {
+            let text = format!(
+                "an older process of {} stands by, at {}: two run under that name, and the newer one serves",
+                link.machine, link.address
+            );
+            Finding::new(Level::Doubtful, Subject::Link, &link.machine, Place::Agent, text)
+        });
         let draining = (self.state != RelayState::Up).then(|| {
             let text = format!("{} takes no new sessions: it is on its way out", self.name);
             let mut finding = Finding::new(Level::Bad, Subject::Process, &self.name, Place::Relay, text);
@@ -353,7 +377,8 @@ impl RelayStatus {
             finding.hop = Some(if place == Place::RelayAgent { 0 } else { 1 });
             Some(finding)
         });
-        draining.into_iter().chain(links).chain(services).collect()
+        let process = deaf.into_iter().chain(draining);
+        process.chain(links).chain(standing_by).chain(services).collect()
     }
 }
 

@@ -71,6 +71,8 @@ fn a_relay_reads_back() {
         version: "0.1.0".into(),
         uptime_s: 7.5,
         state: RelayState::Draining,
+        listen: vec!["[::]:7443".into()],
+        listen_error: None,
         links: vec![RelayLink {
             machine: "web-1".into(),
             address: "192.0.2.7:40000".into(),

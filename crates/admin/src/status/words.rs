@@ -16,7 +16,7 @@ macro_rules! words {
 
 words! {
     LinkState {
-        Connecting = "connecting", Up = "up", Suspect = "suspect", Draining = "draining", Down = "down",
+        Connecting = "connecting", Up = "up", Suspect = "suspect", Draining = "draining", Standby = "standby", Down = "down",
         Unknown = "unknown"
     }
     MappingState {

@@ -133,6 +133,8 @@ fn relay() -> RelayStatus {
         version: "0.1.0".into(),
         uptime_s: 400_000.0,
         state: RelayState::Draining,
+        listen: vec!["[::]:7443".into()],
+        listen_error: None,
         links: vec![RelayLink {
             machine: "db-1".into(),
             address: "192.0.2.7:40000".into(),

@@ -24,6 +24,7 @@ pub(crate) async fn run(args: Dial, mut stop: Stop) -> anyhow::Result<ExitCode> 
     let pipe = args.listen == "-";
     // As a pipe it listens nowhere: the mapping is checked like any other, and taken out again.
     let Checked { mut config, .. } = file_of(&args, if pipe { "127.0.0.1:0" } else { &args.listen })?;
+    config.passing = true;
     let mapping = if pipe { config.connect.pop() } else { None };
     if pipe {
         config.log.level = hopline_config::LogLevel::Error;

@@ -3,9 +3,9 @@
 use std::fmt::Write as _;
 use std::process::ExitCode;
 
-use hopline_identity::list_machines;
+use hopline_identity::{list_machines, remove_machine};
 
-use crate::args::RelayState;
+use crate::args::{MachineRemove, RelayState};
 use crate::commands::token::{list_of, name_unreadable};
 use crate::files;
 
@@ -19,4 +19,9 @@ pub(crate) fn list(args: &RelayState) -> anyhow::Result<ExitCode> {
     }
     files::say(&text)?;
     Ok(name_unreadable(&listing.unreadable))
+}
+
+pub(crate) fn remove(args: &MachineRemove) -> anyhow::Result<ExitCode> {
+    remove_machine(&files::relay_state(args.state.state.clone())?, &args.name)?;
+    Ok(ExitCode::SUCCESS)
 }

@@ -1,7 +1,6 @@
 //! `hopline relay`.
 
 use std::process::ExitCode;
-use std::time::Duration;
 
 use anyhow::Context as _;
 use hopline_admin::Address;
@@ -24,9 +23,8 @@ pub(crate) async fn run(args: args::Relay, mut stop: Stop) -> anyhow::Result<Exi
     };
     let mut logging = logging::start(&file.log);
     limits::log_open_files();
-    let mut drain = drain_of(&args, &file);
-    let start = async { Relay::start(config_of(&args, file.clone()).await?).await.context("can't start") };
-    let relay = tokio::select! {
+    let start = async { Relay::start(config_of(&args, file).await?).await.context("can't start") };
+    let mut relay = tokio::select! {
         relay = start => relay?,
         _ = stop.wait() => return Ok(ExitCode::SUCCESS),
     };
@@ -36,16 +34,12 @@ pub(crate) async fn run(args: args::Relay, mut stop: Stop) -> anyhow::Result<Exi
     let how = loop {
         match stop.next().await {
             Next::Stop(how) => break how,
-            Next::Reload => {
-                if let Some(new) = reload(&mut logging, &args, &file) {
-                    drain = drain_of(&args, &new);
-                }
-            }
+            Next::Reload => reload(&mut relay, &mut logging, &args).await,
         }
     };
     if how == How::Drain {
         tokio::select! {
-            () = relay.drain(drain) => {}
+            () = relay.drain(relay.drain_time()) => {}
             () = stop.again() => tracing::info!("a second signal: no more waiting"),
         }
     }
@@ -84,45 +78,34 @@ async fn config_of(args: &args::Relay, file: RelayFileConfig) -> anyhow::Result<
     config.liveness = file.keepalive;
     config.answer_timeout = file.answer_timeout;
     config.hold = file.hold.unwrap_or(config.hold);
+    config.drain = args.drain.or(file.drain).unwrap_or(hopline_config::DEFAULT_DRAIN);
     Ok(config)
 }
 
-fn drain_of(args: &args::Relay, file: &RelayFileConfig) -> Duration {
-    args.drain.or(file.drain).unwrap_or(hopline_config::DEFAULT_DRAIN)
-}
-
-/// Takes over a changed file; one with faults changes nothing. `started` is the one that the relay was started with.
-fn reload(logging: &mut Logging, args: &args::Relay, started: &RelayFileConfig) -> Option<RelayFileConfig> {
+/// Takes over a changed file; one with faults changes nothing.
+async fn reload(relay: &mut Relay, logging: &mut Logging, args: &args::Relay) {
     if args.config.is_none() {
-        tracing::info!("nothing to reload: this relay has no config file");
-        return None;
+        return tracing::info!("nothing to reload: this relay has no config file");
     }
     let file = match read(args) {
         Ok(Ok(file)) => file,
-        Ok(Err(faults)) => {
-            tracing::error!("nothing was reloaded: {faults}");
-            return None;
-        }
-        Err(error) => {
-            tracing::error!("nothing was reloaded: {}", files::causes(&error));
-            return None;
-        }
+        Ok(Err(faults)) => return tracing::error!("nothing was reloaded: {faults}"),
+        Err(error) => return tracing::error!("nothing was reloaded: {}", files::causes(&error)),
     };
-    let differs = [
-        ("listen", file.listen != started.listen),
-        ("state", file.state != started.state),
-        ("admin", file.admin != started.admin),
-        ("keepalive", file.keepalive != started.keepalive),
-        ("hold", file.hold != started.hold),
-        ("answer_timeout", file.answer_timeout != started.answer_timeout),
-        ("log", !logging.reload(&file.log)),
-    ];
-    let not_applied: Vec<_> = differs.iter().filter_map(|(key, differs)| differs.then_some(*key)).collect();
-    tracing::info!("config file reloaded");
+    let log = file.log.clone();
+    let config = match config_of(args, file).await {
+        Ok(config) => config,
+        Err(error) => return tracing::error!("nothing was reloaded: {}", files::causes(&error)),
+    };
+    let done = relay.reload(config);
+    let mut not_applied = done.not_applied;
+    if !logging.reload(&log) {
+        not_applied.push("log");
+    }
+    tracing::info!(changed = ?done.changed, "config file reloaded");
     if !not_applied.is_empty() {
         tracing::warn!(keys = ?not_applied, "these keys have changed and need a restart");
     }
-    Some(file)
 }
 
 async fn resolve(address: StatusAddress) -> anyhow::Result<Address> {

@@ -6,12 +6,12 @@ use std::net::TcpStream;
 
 use crate::harness::{Conn, Kind, PATIENCE, Process, World, WorldOptions, shared, until};
 
-type Fields = BTreeMap<String, String>;
+pub(crate) type Fields = BTreeMap<String, String>;
 
 const TARGET: &str = "hopline_access";
 
 /// The access lines of a process, once there are so many: a text line's fields, or a JSON line's.
-fn lines(process: &Process, count: usize) -> Vec<Fields> {
+pub(crate) fn lines(process: &Process, count: usize) -> Vec<Fields> {
     let found = until(&format!("{count} access lines"), PATIENCE, || {
         let log = process.log();
         let (whole, _) = log.rsplit_once('\n').unwrap_or_default();

@@ -218,6 +218,9 @@ fn reload_of_a_relay() {
         stranger();
         (failed() > before).then_some(())
     });
+    write("log: { level: debug }\nhold: 3s\nanswer_timeout: 4s\nkeepalive: fast\ndrain: 1s\n");
+    relay.signal(Signal::HUP);
+    relay.logged("config file reloaded changed=[\"keepalive\", \"hold\", \"drain\", \"answer_timeout\"]");
     std::fs::remove_file(&file).unwrap();
     relay.signal(Signal::HUP);
     relay.logged("relay.yaml: No such file");

@@ -19,6 +19,8 @@ impl Router {
     /// place of the older one, also when it announces nothing. A process that only dials beside its machine's agent
     /// must not announce.
     ///
+    /// An announce that yields takes the place of nobody: it stands by while another instance speaks for the machine.
+    ///
     /// # Errors
     ///
     /// [`AnnounceError`]: nothing was registered and nothing withdrawn; the link is to be ended with its code.
@@ -29,6 +31,16 @@ impl Router {
         now: Instant,
     ) -> Result<Announced, AnnounceError> {
         let instance = self.check_announce(id, announce)?;
+        if announce.yields && self.stand_by(id, instance) {
+            let (revision, refused) = (announce.revision, Vec::new());
+            return Ok(Announced {
+                revision,
+                refused,
+                refused_total: 0,
+                replaced: Vec::new(),
+                stands_by: true,
+            });
+        }
         let replaced = self.take_over(id, instance)?;
         if let Some(link) = self.links.get_mut(&id) {
             link.instance = Some(instance);
@@ -47,6 +59,7 @@ impl Router {
             refused: refusals.list,
             refused_total: refusals.total,
             replaced,
+            stands_by: false,
         })
     }
 
@@ -55,6 +68,7 @@ impl Router {
         match link.phase {
             LinkPhase::Active => {}
             LinkPhase::Leaving => return Err(AnnounceError::Leaving),
+            LinkPhase::Replaced if announce.yields => {}
             LinkPhase::Replaced => return Err(AnnounceError::Replaced),
         }
         let instance = announce.instance_id()?;
@@ -113,8 +127,11 @@ impl Router {
     ) -> BTreeMap<Name, (Protocol, ServiceState)> {
         let mut accepted = BTreeMap::new();
         let Some(link) = self.links.get(&id) else { return accepted };
-        for (index, ad) in ads.iter().enumerate() {
-            if index >= self.config.max_services_per_announce {
+        // Those that are registered come first: one that is added must not cost another its place.
+        let (known, added): (Vec<_>, Vec<_>) =
+            ads.iter().partition(|ad| Name::new(&ad.name).is_ok_and(|name| link.services.contains(&name)));
+        for ad in known.into_iter().chain(added) {
+            if accepted.len() >= self.config.max_services_per_announce {
                 self.counters.max_services_per_announce += 1;
                 refusals.add(
                     &ad.name,

@@ -65,9 +65,11 @@ macro_rules! limits {
 limits! {
     max_links = 16384, "links",
         "machines that connect without end";
-    max_links_per_machine = 32, "links of one machine",
+    max_links_per_machine = 256, "links of one machine",
         "one machine that takes all links";
-    max_services_per_announce = 1024, "services of one link",
+    max_passing_links_per_machine = 192, "links of one machine's `hopline dial`",
+        "commands of a machine that leave its `hopline up` no link";
+    max_services_per_announce = 4096, "services of one link",
         "an edge that announces names without end";
     max_registrations = 131072, "services of all links together",
         "many links that each announce the most";
@@ -83,7 +85,7 @@ limits! {
         "diallers that open names whose agent was lost";
     max_held_per_machine = 2048, "held opens of one machine",
         "one dialler that takes all places of `max_held`";
-    max_interests_per_link = 1024, "names that one link wants to be told of",
+    max_interests_per_link = 4096, "names that one link wants to be told of",
         "a dialler that asks for names without end (further ones are ignored: their opens go out all the same)";
 }
 
@@ -99,8 +101,8 @@ mod tests {
     #[test]
     fn the_table_is_complete() {
         let names: BTreeSet<&str> = LIMITS.iter().map(|limit| limit.name).collect();
-        assert_eq!(names.len(), 11);
-        assert_eq!(LIMITS.len(), 11);
+        assert_eq!(names.len(), 12);
+        assert_eq!(LIMITS.len(), 12);
         assert!(LIMITS.iter().all(|limit| limit.default > 0 && !limit.unit.is_empty()));
         let counted: Vec<&str> = Counters::default().by_limit().iter().map(|(name, _)| *name).collect();
         assert_eq!(counted, LIMITS.iter().map(|limit| limit.name).collect::<Vec<_>>());

@@ -31,10 +31,11 @@ mod interests;
 mod limits;
 mod registry;
 mod route;
+mod standby;
 mod types;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use hopline_route_proto::{InstanceId, Name};
 use rand_chacha::ChaCha8Rng;
@@ -44,6 +45,7 @@ use absent::{Lost, Seen};
 use holds::Holds;
 use interests::Interests;
 use registry::{Registration, Registry};
+use standby::Standby;
 
 pub use limits::{Counters, LIMITS, Limit, RouterConfig};
 pub use types::{
@@ -65,6 +67,7 @@ pub struct Router {
     seen: Seen,
     holds: Holds,
     interests: Interests,
+    standby: Standby,
     counters: Counters,
 }
 
@@ -82,6 +85,10 @@ struct Link {
     sessions: u64,
     /// A ping has waited for its answer for too long: new sessions go elsewhere, or wait.
     suspect: bool,
+    /// Its process dials and goes.
+    passing: bool,
+    /// It waits until the newer process of its machine has gone.
+    stands_by: bool,
 }
 
 #[derive(Debug, Default)]
@@ -107,6 +114,7 @@ impl Router {
             seen: Seen::new(now + config.hold),
             holds: Holds::default(),
             interests: Interests::default(),
+            standby: Standby::default(),
             counters: Counters::default(),
             config,
         }
@@ -148,8 +156,29 @@ impl Router {
             services: BTreeSet::new(),
             sessions: 0,
             suspect: false,
+            passing: false,
+            stands_by: false,
         };
         self.links.insert(id, link);
+        Ok(())
+    }
+
+    /// The link is of a process that dials and goes. Such links leave some of their machine's places free.
+    ///
+    /// # Errors
+    ///
+    /// [`LinkUpError::TooManyPassing`]: the link is to be ended with its code.
+    pub fn set_passing(&mut self, id: LinkId) -> Result<(), LinkUpError> {
+        let Some(machine) = self.links.get(&id).map(|link| link.machine.clone()) else { return Ok(()) };
+        let links = self.machines.get(&machine).into_iter().flat_map(|machine| &machine.links);
+        let passing = links.filter(|other| self.links.get(other).is_some_and(|link| link.passing)).count();
+        if passing >= self.config.max_passing_links_per_machine {
+            self.counters.max_passing_links_per_machine += 1;
+            return Err(LinkUpError::TooManyPassing(passing));
+        }
+        if let Some(link) = self.links.get_mut(&id) {
+            link.passing = true;
+        }
         Ok(())
     }
 
@@ -170,6 +199,11 @@ impl Router {
         withdrawn
     }
 
+    /// How long agents that are lost from now on are waited for. What is waited for already keeps its time.
+    pub fn set_hold(&mut self, hold: Duration) {
+        self.config.hold = hold;
+    }
+
     /// The link has fallen silent, or was heard again. While an agent's link is silent, opens for it go to other links
     /// of the name, or wait: what goes out on a path that is dead can't be sent again.
     pub fn set_suspect(&mut self, id: LinkId, suspect: bool) {
@@ -186,11 +220,13 @@ impl Router {
     /// The edge of this link is on its way out: it gets no new sessions, and its services are not waited for.
     pub fn link_leaving(&mut self, id: LinkId) {
         self.withdraw_all(id);
-        if let Some(link) = self.links.get_mut(&id)
-            && link.phase == LinkPhase::Active
-        {
+        let Some(link) = self.links.get_mut(&id) else { return };
+        link.stands_by = false;
+        if link.phase == LinkPhase::Active {
             link.phase = LinkPhase::Leaving;
         }
+        let machine = link.machine.clone();
+        self.restore(&machine);
     }
 
     /// The link has ended: its registrations and its held opens are gone. A second call does nothing.
@@ -208,6 +244,10 @@ impl Router {
             if machine.links.is_empty() {
                 self.machines.remove(&link.machine);
             }
+        }
+        match end {
+            LinkEnd::Goodbye => self.restore(&link.machine),
+            LinkEnd::Lost => self.restore_at(&link.machine, now),
         }
         if end == LinkEnd::Lost {
             for (service, registration) in withdrawn {
@@ -235,13 +275,16 @@ impl Router {
     /// The next thing that the server should know.
     pub fn poll_event(&mut self) -> Option<Event> {
         let again = self.holds.pop_ready().map(Event::RouteAgain);
+        let again = again.or_else(|| self.standby.pop_ready().map(Event::Restored));
         again.or_else(|| self.interests.pop_ready().map(Event::AgentsChanged))
     }
 
     /// When [`handle_timeout`](Self::handle_timeout) is due; `None`: not before something else happens.
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Instant> {
-        [self.holds.next_end(), self.lost.next_end(), self.seen.next_end()].into_iter().flatten().min()
+        let ends =
+            [self.holds.next_end(), self.lost.next_end(), self.seen.next_end(), self.standby.next_end()];
+        ends.into_iter().flatten().min()
     }
 
     /// Time has passed. Early calls do no harm.
@@ -250,6 +293,9 @@ impl Router {
             self.interests.note(&service);
         }
         self.seen.expire(now);
+        for machine in self.standby.expire(now) {
+            self.restore(&machine);
+        }
         self.holds.expire(now);
     }
 

@@ -6,6 +6,7 @@ mod model;
 mod opens;
 mod purity;
 mod registrations;
+mod standby;
 mod waiting;
 
 use std::collections::BTreeSet;
@@ -31,6 +32,8 @@ struct Sim {
     next_link: u64,
     /// The links that are to be told of changed agents.
     to_tell: BTreeSet<LinkId>,
+    /// The links that are to be told that they may serve again.
+    restored: Vec<LinkId>,
 }
 
 impl Sim {
@@ -50,7 +53,13 @@ impl Sim {
         let seed = std::env::var("HOPLINE_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(1);
         println!("HOPLINE_SEED={seed}");
         let now = start();
-        Self { router: Router::new(config, seed, now), now, next_link: 0, to_tell: BTreeSet::new() }
+        Self {
+            router: Router::new(config, seed, now),
+            now,
+            next_link: 0,
+            to_tell: BTreeSet::new(),
+            restored: Vec::new(),
+        }
     }
 
     /// Lets time pass, with each timeout handled when it is due.
@@ -94,8 +103,13 @@ impl Sim {
         id: u8,
         services: Vec<ServiceAd>,
     ) -> Result<Announced, AnnounceError> {
-        let announce =
-            Announce { revision: 1, instance: vec![id; 16].into(), version: "0.1.0".to_owned(), services };
+        let announce = Announce {
+            revision: 1,
+            instance: vec![id; 16].into(),
+            version: "0.1.0".to_owned(),
+            services,
+            yields: false,
+        };
         self.router.announce(link, &announce, self.now)
     }
 
@@ -121,6 +135,7 @@ impl Sim {
             match event {
                 Event::RouteAgain(id) => holds.push(id),
                 Event::AgentsChanged(link) => drop(self.to_tell.insert(link)),
+                Event::Restored(link) => self.restored.push(link),
             }
         }
         holds

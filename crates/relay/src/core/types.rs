@@ -97,6 +97,9 @@ pub enum Event {
     /// Something has changed for this held open, or its time is over: give it to
     /// [`Router::route_held`](super::Router::route_held).
     RouteAgain(HoldId),
+    /// The newer process of its machine has gone: this link, which stood by, may announce and dial again. Its edge is to be
+    /// told ([`route_proto::Restored`]), and announces.
+    Restored(LinkId),
     /// There is something to tell this link: see [`Router::take_agents`](super::Router::take_agents).
     AgentsChanged(LinkId),
 }
@@ -129,6 +132,9 @@ pub enum LinkUpError {
     /// The machine has `max_links_per_machine`.
     #[error("the machine has {0} links, and may have no more")]
     TooManyOfMachine(usize),
+    /// The machine has `max_passing_links_per_machine` that dial and go.
+    #[error("{0} commands of this machine dial at once, and no more may")]
+    TooManyPassing(usize),
     /// The relay has `max_links`.
     #[error("the relay has {0} links, and takes no more")]
     TooMany(usize),
@@ -142,7 +148,7 @@ impl LinkUpError {
     #[must_use]
     pub const fn code(&self) -> Code {
         match self {
-            Self::TooManyOfMachine(_) | Self::TooMany(_) => Code::OVERLOAD,
+            Self::TooManyOfMachine(_) | Self::TooManyPassing(_) | Self::TooMany(_) => Code::OVERLOAD,
             Self::Duplicate(_) => Code::INTERNAL,
         }
     }
@@ -200,6 +206,9 @@ pub struct Announced {
     /// The links of the machine's older instance. They have no registrations any more and may not dial; the server is
     /// to end them, and to tell them why ([`route_proto::Replaced`]).
     pub replaced: Vec<LinkId>,
+    /// Nothing was registered: the announce [yields](route_proto::Announce::yields), and a newer process of the machine is
+    /// here. The edge is to be told ([`route_proto::Replaced`]); its link stays.
+    pub stands_by: bool,
 }
 
 impl Announced {
@@ -274,7 +283,7 @@ pub enum LinkPhase {
     Active,
     /// Its edge takes no new sessions.
     Leaving,
-    /// A newer instance of its machine has taken over; it may neither announce nor dial.
+    /// A newer instance of its machine has taken over; it may neither announce nor dial. It ends, or stands by.
     Replaced,
 }
 

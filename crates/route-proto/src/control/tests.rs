@@ -10,6 +10,7 @@ fn vectors() {
             ServiceAd { name: "a".into(), protocol: Protocol::Grpc.into(), state: ServiceState::Down.into() },
             ServiceAd { name: "b".into(), ..ServiceAd::default() },
         ],
+        yields: false,
     });
     let mut body = b"\x08\x03\x12\x10".to_vec();
     body.extend_from_slice(&[7; 16]);
@@ -41,7 +42,7 @@ fn vectors_of_who_serves_what() {
     expected.extend_from_slice(b"\x12\x04db-1\x18\x01\x20\x05\x28\x00");
     let agents = RelayToEdge::Agents(Agents { services: vec![ledger] });
     assert_eq!(agents.to_frame().unwrap(), expected);
-    assert_eq!(RelayToEdge::from_body(&expected[1..]), Ok(Some(agents)));
+    assert_eq!(RelayToEdge::from_body(&expected[1..]), Ok(Body::Message(agents)));
 }
 
 #[test]
@@ -58,5 +59,10 @@ fn a_message_that_the_peer_would_refuse_is_not_made() {
     // Around the text: type and length (3 bytes) of the text, type and length (4 bytes) of the message.
     let most = MAX_CONTROL_LEN - 8;
     assert_eq!(message(most).to_frame().unwrap().len(), MAX_CONTROL_LEN + 3);
-    assert_eq!(message(most + 1).to_frame(), Err(EncodeError::TooLong(MAX_CONTROL_LEN + 1)));
+    // One byte more, and it goes in two parts.
+    let parts = message(most + 1).to_frame().unwrap();
+    assert!(parts.len() > MAX_CONTROL_LEN + 6, "{}", parts.len());
+    let most = MAX_WHOLE_LEN - 8;
+    message(most).to_frame().unwrap();
+    assert_eq!(message(most + 1).to_frame(), Err(EncodeError::TooLong(MAX_WHOLE_LEN + 1)));
 }

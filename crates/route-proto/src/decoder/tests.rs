@@ -45,7 +45,8 @@ fn from_edge() -> impl Strategy<Value = EdgeToRelay> {
                 revision,
                 instance: instance.into(),
                 version,
-                services
+                services,
+                yields: false
             })
         ),
         any::<u64>().prop_map(|deadline_ms| EdgeToRelay::Leaving(Leaving { deadline_ms })),
@@ -166,4 +167,44 @@ proptest! {
         let _ = EdgeToRelay::from_body(&body);
         let _ = RelayToEdge::from_body(&Bytes::from(body));
     }
+}
+
+/// The longest lists that a config file may have.
+#[test]
+fn long_lists_go_in_parts() {
+    let name = |n: usize| format!("{n:04}{}", "x".repeat(59));
+    let services = (0..4_096).map(|n| ServiceAd { name: name(n), protocol: 1, state: 1 }).collect();
+    let announce = EdgeToRelay::Announce(Announce {
+        revision: u64::MAX,
+        instance: Bytes::from_static(&[7; 16]),
+        version: "x".repeat(64),
+        services,
+        yields: true,
+    });
+    let interest =
+        EdgeToRelay::Interest(crate::control::Interest { services: (0..4_096).map(name).collect() });
+    let leaving = EdgeToRelay::Leaving(Leaving { deadline_ms: 1 });
+    let mut bytes = Vec::new();
+    for message in [&announce, &leaving, &interest] {
+        bytes.extend_from_slice(&message.to_frame().unwrap());
+    }
+    let cuts: Vec<usize> = (0..bytes.len()).step_by(16_384).collect();
+    let (messages, skipped, end) = decode::<EdgeToRelay>(&bytes, &cuts);
+    assert!(messages == [announce, leaving, interest] && skipped == 0 && end == Ok(()), "other messages");
+}
+
+#[test]
+fn parts_that_are_no_message() {
+    let long = EdgeToRelay::Interest(crate::control::Interest { services: vec!["x".repeat(100_000)] });
+    let frames = long.to_frame().unwrap();
+    let (len, used) = crate::varint::read(&frames).unwrap();
+    let first = &frames[..used + usize::try_from(len).unwrap()];
+    let leaving = EdgeToRelay::Leaving(Leaving { deadline_ms: 1 }).to_frame().unwrap();
+
+    let (messages, _, end) = decode::<EdgeToRelay>(first, &[]);
+    assert_eq!((messages.len(), end), (0, Err(ControlError::Truncated)));
+    let (messages, _, end) = decode::<EdgeToRelay>(&[first, &leaving[..]].concat(), &[]);
+    assert_eq!((messages.len(), end), (0, Err(ControlError::BetweenParts)));
+    let (_, _, end) = decode::<EdgeToRelay>(&first.repeat(11), &[]);
+    assert!(matches!(end, Err(ControlError::WholeTooLong(_))), "{end:?}");
 }

@@ -142,6 +142,7 @@ fn the_largest_header_fits() {
         again: Some(u64::MAX),
         time_left: Some(Duration::from_millis(u64::MAX)),
         trail: vec![ConnectionId::MAX; MAX_TRAIL],
+        passing: true,
         unknown: vec![UnknownField { field_type: 50, value: vec![0; MAX_UNKNOWN_LEN - 3].into() }],
     };
     let bytes = header.encode();
@@ -158,7 +159,7 @@ fn any_header() -> impl Strategy<Value = RoutingHeader> {
         1 => Just(Target::Control),
     ];
     let unknown =
-        (prop_oneof![Just(0), 10u64..300, any::<u64>().prop_map(|n| n | 16)], vec(any::<u8>(), 0..40))
+        (prop_oneof![Just(0), 11u64..300, any::<u64>().prop_map(|n| n | 16)], vec(any::<u8>(), 0..40))
             .prop_map(|(field_type, value)| UnknownField { field_type, value: value.into() });
     (
         target,
@@ -168,10 +169,11 @@ fn any_header() -> impl Strategy<Value = RoutingHeader> {
         proptest::option::of(any::<u64>()),
         proptest::option::of(any::<u64>().prop_map(Duration::from_millis)),
         vec(ident().prop_map(ConnectionId::new), 0..=MAX_TRAIL),
+        any::<bool>(),
         vec(unknown, 0..MAX_UNKNOWN_FIELDS),
     )
-        .prop_map(|(target, agent, relay_hops, source, again, time_left, trail, unknown)| {
-            RoutingHeader { target, agent, relay_hops, source, again, time_left, trail, unknown }
+        .prop_map(|(target, agent, relay_hops, source, again, time_left, trail, passing, unknown)| {
+            RoutingHeader { target, agent, relay_hops, source, again, time_left, trail, passing, unknown }
         })
 }
 

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 pub(crate) use conn::{Conn, Ended, carry, grow_old, pattern};
 pub(crate) use descriptors::descriptors;
 pub(crate) use process::{Process, hopline, run};
-pub(crate) use world::{Kind, Slot, World, WorldOptions, shared, status, status_field, write_secret};
+pub(crate) use world::{Edge, Kind, Slot, World, WorldOptions, shared, status, status_field, write_secret};
 
 /// For whatever must happen, and for which no promise names a shorter time.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(20);

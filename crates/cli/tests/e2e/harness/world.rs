@@ -24,6 +24,7 @@ use super::{Conn, PATIENCE, Process, hopline, run, schema, until};
 const SHARED_SLOTS: usize = 64;
 /// After the last close, for everything of it to be gone (I4).
 const SETTLE: Duration = Duration::from_secs(5);
+const LOOPBACK: std::net::Ipv4Addr = std::net::Ipv4Addr::LOCALHOST;
 
 /// How an application connects.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -274,6 +275,46 @@ impl World {
         }
     }
 
+    /// Joins one more machine and starts its edge. `text` is its file, but for what each edge's file begins with.
+    pub(crate) fn another(&self, name: &str, grants: &[&str], text: &str) -> Edge {
+        let state = join(self.folder.path(), &self.relay, name, grants);
+        let text = format!("{}{text}", head(&self.options, self.folder.path(), name));
+        write(self.folder.path(), name, &text);
+        let edge = Edge::spawn(self.folder.path(), &self.options, name, state);
+        edge.wait_ready();
+        edge
+    }
+
+    /// A second process of a machine, from a copy of its folder and of its file.
+    pub(crate) fn second(&self, name: &str) -> Edge {
+        let copy =
+            (2..).map(|n| format!("{name}-copy-{n}")).find(|copy| !self.folder.path().join(copy).exists());
+        let copy = copy.unwrap();
+        let (from, state) = (self.folder.path().join(name), self.folder.path().join(&copy));
+        std::fs::create_dir(&state).unwrap();
+        for file in std::fs::read_dir(&from).unwrap() {
+            let file = file.unwrap();
+            std::fs::copy(file.path(), state.join(file.file_name())).unwrap();
+        }
+        let text = std::fs::read_to_string(from.with_extension("yaml")).unwrap();
+        let text = text.replace(&format!("{name}-admin.sock"), &format!("{copy}-admin.sock"));
+        write(self.folder.path(), &copy, &text);
+        let edge = Edge::spawn(self.folder.path(), &self.options, &copy, state);
+        edge.wait_ready();
+        edge
+    }
+
+    /// Writes the file of [`World::another`] anew.
+    pub(crate) fn rewrite(&self, name: &str, text: &str) {
+        let text = format!("{}{text}", head(&self.options, self.folder.path(), name));
+        write(self.folder.path(), name, &text);
+    }
+
+    /// A process of a machine once more, without waiting for anything.
+    pub(crate) fn spawn_again(&self, name: &str) -> Edge {
+        Edge::spawn(self.folder.path(), &self.options, name, self.folder.path().join(name))
+    }
+
     /// Starts the agent again, after it has ended.
     pub(crate) fn restart_agent(&mut self) {
         let state = self.agent.state.clone();
@@ -288,6 +329,11 @@ impl World {
         self.sidecar.wait_ready();
         let servers = std::mem::take(&mut self.slots).into_iter().map(|slot| slot.server).collect();
         self.slots = self.slots_of(servers);
+    }
+
+    /// The relay's process once more, on its port, without waiting for anything.
+    pub(crate) fn spawn_relay(&self) -> Process {
+        Relay::spawn(self.folder.path(), &self.options, self.relay.address.port())
     }
 
     /// Starts the relay again on its port, after it has ended.
@@ -311,8 +357,7 @@ impl Drop for World {
 }
 
 impl Relay {
-    fn start(folder: &Path, options: &WorldOptions, port: u16) -> Self {
-        let state = folder.join("relay");
+    fn spawn(folder: &Path, options: &WorldOptions, port: u16) -> Process {
         let admin = format!("unix:{}", folder.join("relay.sock").display());
         let listen = format!("{}:{port}", options.relay_host);
         let mut command = hopline();
@@ -320,9 +365,22 @@ impl Relay {
         write(folder, "relay-file", options.relay_file);
         command.arg("-c").arg(folder.join("relay-file.yaml"));
         command.args(["--drain", options.drain, "--state"]);
-        command.arg(&state).env("RUST_LOG", options.log);
-        let process = spawn("relay", folder, options, command);
-        let address = process.logged("relay listens listen=").parse().unwrap();
+        command.arg(folder.join("relay")).env("RUST_LOG", options.log);
+        spawn("relay", folder, options, command)
+    }
+
+    fn start(folder: &Path, options: &WorldOptions, port: u16) -> Self {
+        let state = folder.join("relay");
+        let admin = format!("unix:{}", folder.join("relay.sock").display());
+        let process = Self::spawn(folder, options, port);
+        let listens = process.logged("relay listens listen=");
+        // Of two, one: edges dial its port of loopback.
+        let address: SocketAddr = listens.trim_matches('"').split(',').next().unwrap().parse().unwrap();
+        let address = if address.ip().is_unspecified() {
+            SocketAddr::from((LOOPBACK, address.port()))
+        } else {
+            address
+        };
         Self { process, address, state, admin }
     }
 

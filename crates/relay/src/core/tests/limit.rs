@@ -39,6 +39,39 @@ fn links_of_one_machine() {
 }
 
 #[test]
+fn links_that_dial_and_go() {
+    let mut sim = sim(|config| (config.max_links_per_machine, config.max_passing_links_per_machine) = (4, 2));
+    let passing: Vec<LinkId> = (0..3).map(|_| sim.up("a", &[], &["*"])).collect();
+    assert_eq!(sim.router.set_passing(passing[0]), Ok(()));
+    assert_eq!(sim.router.set_passing(passing[1]), Ok(()));
+    let error = sim.router.set_passing(passing[2]).unwrap_err();
+    assert_eq!((error, error.code()), (LinkUpError::TooManyPassing(2), Code::OVERLOAD));
+    sim.bye(passing[2]);
+    // The process that stays has its places still.
+    sim.agent("a", 1, &["ledger"]);
+    sim.up("a", &[], &[]);
+    sim.bye(passing[0]);
+    let next = sim.up("a", &[], &["*"]);
+    assert_eq!(sim.router.set_passing(next), Ok(()));
+    assert_eq!(sim.router.counters().max_passing_links_per_machine, 1);
+}
+
+#[test]
+fn an_added_service_takes_no_place_that_is_taken() {
+    let mut sim = sim(|config| config.max_services_per_announce = 2);
+    let agent = sim.agent("a", 1, &["s2", "s3"]);
+    let announced = sim.serve(agent, 1, &["s1", "s2", "s3"]);
+    let refused: Vec<_> = announced.refused.iter().map(|r| (r.name.as_str(), r.code)).collect();
+    assert_eq!(refused, [("s1", Code::OVERLOAD)]);
+    let dialler = sim.dialler();
+    for service in ["s2", "s3"] {
+        assert_eq!(forwarded(sim.open(dialler, service)), agent);
+    }
+    // One that goes makes room.
+    assert_eq!(sim.serve(agent, 1, &["s1", "s3"]).refused, []);
+}
+
+#[test]
 fn services_of_one_announce() {
     let mut sim = sim(|config| config.max_services_per_announce = 2);
     let agent = sim.up("a", &["*"], &[]);
