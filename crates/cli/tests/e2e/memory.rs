@@ -4,7 +4,7 @@ use std::io::Write as _;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::harness::{Conn, Kind, Process, Slot, World, WorldOptions, until};
+use crate::harness::{Conn, Kind, Process, Slot, World, WorldOptions, descriptors, until};
 
 /// Downloads that nobody reads: some, and then more, so that what the process costs anyway does not count.
 const SOME: usize = 60;
@@ -45,6 +45,7 @@ fn stick(slot: &Slot, downloads: usize) -> Vec<(Conn, Conn)> {
 
 #[test]
 fn downloads_that_nobody_reads_cost_what_the_limits_say() {
+    let _share = descriptors(2 * (SOME + MORE));
     let world = World::start(WorldOptions { log: "info", ..WorldOptions::default() });
     let slot = &world.slots[0];
     world.works(slot);
