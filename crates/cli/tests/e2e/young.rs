@@ -2,8 +2,10 @@
 
 use std::io::{ErrorKind, Write as _};
 
+use rustix::process::{Resource, getrlimit, setrlimit};
+
 use crate::ends::reason_at;
-use crate::harness::{Ended, Kind, World, WorldOptions, carry, pattern};
+use crate::harness::{Conn, Ended, Kind, PATIENCE, World, WorldOptions, carry, pattern, until};
 
 /// The relay is killed under a session that has just begun, with bytes on the way in both directions: each end reads
 /// everything once, and then the other's end.
@@ -68,4 +70,58 @@ fn a_channel_that_connects_is_carried_by_the_next_agent() {
     second.write_all(b"settings").unwrap();
     assert_eq!(app.chunk(8), b"settings");
     assert_eq!(world.mapping("t0").last_error, None);
+}
+
+/// P1: an application speaks when what others said has used up the memory for first bytes, and its open is lost with the
+/// relay. It goes out again whole: the server never reads the rest as the beginning.
+#[test]
+fn an_open_that_could_not_be_kept_does_not_go_out_again_without_its_beginning() {
+    // Each keeps less than 64 KiB of the 32 MiB.
+    const OTHERS: usize = 760;
+    let limit = getrlimit(Resource::Nofile);
+    setrlimit(Resource::Nofile, rustix::process::Rlimit { current: limit.maximum, ..limit }).unwrap();
+    let mut world =
+        World::start(WorldOptions { relay_host: "127.0.7.33", log: "info", ..WorldOptions::default() });
+    world.works(&world.slots[0]);
+    world.settled(&world.slots[0]);
+    world.agent.process.pause();
+    let open = |count| {
+        let opened = || (world.mapping("t0").sessions.open == count).then_some(());
+        until("the opens are under way", PATIENCE, opened);
+    };
+    let mut late: Vec<Conn> = (0..3).map(|_| world.slots[0].dial(Kind::Tcp)).collect();
+    open(late.len() as u64);
+    let others: Vec<Conn> = (0..OTHERS)
+        .map(|_| {
+            let mut other = world.slots[0].dial(Kind::Tcp);
+            other.write_all(&[b'x'; 64 << 10]).unwrap();
+            other
+        })
+        .collect();
+    open((late.len() + OTHERS) as u64);
+    let sent = || world.mapping("t0").counts.bytes.sent;
+    until("the memory is used up", PATIENCE, || (sent() >= 32 << 20).then_some(()));
+    for app in &mut late {
+        app.write_all(b"the beginning, ").unwrap();
+    }
+    // It is not read: in this time it would be.
+    std::thread::sleep(std::time::Duration::from_millis(500));
+    world.relay.process.kill();
+    others.into_iter().for_each(Conn::reset);
+    world.restart_relay();
+    world.agent.process.resume();
+    for app in &mut late {
+        app.write_all(b"and the rest").unwrap();
+        app.end();
+    }
+    // Others may have come as far as the server before they were reset.
+    let mut whole = 0;
+    while whole < late.len() {
+        let said = world.slots[0].accept().drain().0;
+        if said == b"the beginning, and the rest" {
+            whole += 1;
+        } else {
+            assert!(said.iter().all(|byte| *byte == b'x'), "{:?}", String::from_utf8_lossy(&said));
+        }
+    }
 }
