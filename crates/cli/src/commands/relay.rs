@@ -92,7 +92,7 @@ async fn reload(relay: &mut Relay, logging: &mut Logging, args: &args::Relay) {
         Ok(Err(faults)) => return tracing::error!("nothing was reloaded: {faults}"),
         Err(error) => return tracing::error!("nothing was reloaded: {}", files::causes(&error)),
     };
-    let log = file.log.clone();
+    let log = file.log;
     let config = match config_of(args, file).await {
         Ok(config) => config,
         Err(error) => return tracing::error!("nothing was reloaded: {}", files::causes(&error)),
