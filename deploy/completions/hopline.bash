@@ -85,6 +85,9 @@ _hopline() {
             hopline__subcmd__help__subcmd__machine,list)
                 cmd="hopline__subcmd__help__subcmd__machine__subcmd__list"
                 ;;
+            hopline__subcmd__help__subcmd__machine,remove)
+                cmd="hopline__subcmd__help__subcmd__machine__subcmd__remove"
+                ;;
             hopline__subcmd__help__subcmd__token,create)
                 cmd="hopline__subcmd__help__subcmd__token__subcmd__create"
                 ;;
@@ -100,11 +103,17 @@ _hopline() {
             hopline__subcmd__machine,list)
                 cmd="hopline__subcmd__machine__subcmd__list"
                 ;;
+            hopline__subcmd__machine,remove)
+                cmd="hopline__subcmd__machine__subcmd__remove"
+                ;;
             hopline__subcmd__machine__subcmd__help,help)
                 cmd="hopline__subcmd__machine__subcmd__help__subcmd__help"
                 ;;
             hopline__subcmd__machine__subcmd__help,list)
                 cmd="hopline__subcmd__machine__subcmd__help__subcmd__list"
+                ;;
+            hopline__subcmd__machine__subcmd__help,remove)
+                cmd="hopline__subcmd__machine__subcmd__help__subcmd__remove"
                 ;;
             hopline__subcmd__token,create)
                 cmd="hopline__subcmd__token__subcmd__create"
@@ -329,7 +338,7 @@ _hopline() {
             return 0
             ;;
         hopline__subcmd__help__subcmd__machine)
-            opts="list"
+            opts="list remove"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -343,6 +352,20 @@ _hopline() {
             return 0
             ;;
         hopline__subcmd__help__subcmd__machine__subcmd__list)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        hopline__subcmd__help__subcmd__machine__subcmd__remove)
             opts=""
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
@@ -477,7 +500,7 @@ _hopline() {
             return 0
             ;;
         hopline__subcmd__machine)
-            opts="-h --help list help"
+            opts="-h --help list remove help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -491,7 +514,7 @@ _hopline() {
             return 0
             ;;
         hopline__subcmd__machine__subcmd__help)
-            opts="list help"
+            opts="list remove help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -532,7 +555,39 @@ _hopline() {
             COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
             return 0
             ;;
+        hopline__subcmd__machine__subcmd__help__subcmd__remove)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
         hopline__subcmd__machine__subcmd__list)
+            opts="-h --state --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --state)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        hopline__subcmd__machine__subcmd__remove)
             opts="-h --state --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )

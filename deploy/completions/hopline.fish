@@ -29,7 +29,7 @@ complete -c hopline -n "__fish_hopline_needs_command" -s V -l version -d 'Print 
 complete -c hopline -n "__fish_hopline_needs_command" -f -a "demo" -d 'Run a whole path in this process, make calls through it, and print what was promised and measured'
 complete -c hopline -n "__fish_hopline_needs_command" -f -a "relay" -d 'Run a relay: the one process that listens on a network'
 complete -c hopline -n "__fish_hopline_needs_command" -f -a "token" -d 'Make, list and revoke join tokens'
-complete -c hopline -n "__fish_hopline_needs_command" -f -a "machine" -d 'List the machines that have joined'
+complete -c hopline -n "__fish_hopline_needs_command" -f -a "machine" -d 'List the machines that have joined, and remove them'
 complete -c hopline -n "__fish_hopline_needs_command" -f -a "join" -d 'Turn a join token into this machine\'s certificate'
 complete -c hopline -n "__fish_hopline_needs_command" -f -a "up" -d 'Run an edge: publish this machine\'s services, open local sockets for remote ones'
 complete -c hopline -n "__fish_hopline_needs_command" -f -a "dial" -d 'Reach one service, without a config file'
@@ -42,7 +42,7 @@ complete -c hopline -n "__fish_hopline_using_subcommand demo" -l stay -d 'Keep e
 complete -c hopline -n "__fish_hopline_using_subcommand demo" -l json -d 'Print JSON instead of a table'
 complete -c hopline -n "__fish_hopline_using_subcommand demo" -s h -l help -d 'Print help'
 complete -c hopline -n "__fish_hopline_using_subcommand relay" -s c -l config -d 'Config file; what the flags say goes before what it says' -r -F
-complete -c hopline -n "__fish_hopline_using_subcommand relay" -l listen -d 'Where edges connect [default: 0.0.0.0:7443]' -r
+complete -c hopline -n "__fish_hopline_using_subcommand relay" -l listen -d 'Where edges connect; `[::]` is every address of IPv6 and IPv4 [default: [::]:7443]' -r
 complete -c hopline -n "__fish_hopline_using_subcommand relay" -l state -d 'Folder of the authority, the tokens and the machines; made if it is missing [default: a folder of this user]' -r -F
 complete -c hopline -n "__fish_hopline_using_subcommand relay" -l admin -d 'Status address, loopback HOST:PORT or unix:PATH [default: none]' -r
 complete -c hopline -n "__fish_hopline_using_subcommand relay" -l admin-host -d 'A host name under which the status may be asked for, beside IP addresses and localhost; may be repeated' -r
@@ -69,12 +69,16 @@ complete -c hopline -n "__fish_hopline_using_subcommand token; and __fish_seen_s
 complete -c hopline -n "__fish_hopline_using_subcommand token; and __fish_seen_subcommand_from help" -f -a "list" -d 'List the tokens'
 complete -c hopline -n "__fish_hopline_using_subcommand token; and __fish_seen_subcommand_from help" -f -a "revoke" -d 'Make a token useless. Machines that joined with it stay'
 complete -c hopline -n "__fish_hopline_using_subcommand token; and __fish_seen_subcommand_from help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
-complete -c hopline -n "__fish_hopline_using_subcommand machine; and not __fish_seen_subcommand_from list help" -s h -l help -d 'Print help'
-complete -c hopline -n "__fish_hopline_using_subcommand machine; and not __fish_seen_subcommand_from list help" -f -a "list" -d 'List the machines that have joined, and what they may do'
-complete -c hopline -n "__fish_hopline_using_subcommand machine; and not __fish_seen_subcommand_from list help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
+complete -c hopline -n "__fish_hopline_using_subcommand machine; and not __fish_seen_subcommand_from list remove help" -s h -l help -d 'Print help'
+complete -c hopline -n "__fish_hopline_using_subcommand machine; and not __fish_seen_subcommand_from list remove help" -f -a "list" -d 'List the machines that have joined, and what they may do'
+complete -c hopline -n "__fish_hopline_using_subcommand machine; and not __fish_seen_subcommand_from list remove help" -f -a "remove" -d 'Forget a machine: a running relay ends its links within a second, and it can\'t link again'
+complete -c hopline -n "__fish_hopline_using_subcommand machine; and not __fish_seen_subcommand_from list remove help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
 complete -c hopline -n "__fish_hopline_using_subcommand machine; and __fish_seen_subcommand_from list" -l state -d 'The relay\'s state folder [default: the folder that `hopline relay` takes by default]' -r -F
 complete -c hopline -n "__fish_hopline_using_subcommand machine; and __fish_seen_subcommand_from list" -s h -l help -d 'Print help'
+complete -c hopline -n "__fish_hopline_using_subcommand machine; and __fish_seen_subcommand_from remove" -l state -d 'The relay\'s state folder [default: the folder that `hopline relay` takes by default]' -r -F
+complete -c hopline -n "__fish_hopline_using_subcommand machine; and __fish_seen_subcommand_from remove" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c hopline -n "__fish_hopline_using_subcommand machine; and __fish_seen_subcommand_from help" -f -a "list" -d 'List the machines that have joined, and what they may do'
+complete -c hopline -n "__fish_hopline_using_subcommand machine; and __fish_seen_subcommand_from help" -f -a "remove" -d 'Forget a machine: a running relay ends its links within a second, and it can\'t link again'
 complete -c hopline -n "__fish_hopline_using_subcommand machine; and __fish_seen_subcommand_from help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
 complete -c hopline -n "__fish_hopline_using_subcommand join" -l state -d 'Folder for this machine\'s key and certificate; made if it is missing [default: a folder of this user]' -r -F
 complete -c hopline -n "__fish_hopline_using_subcommand join" -l name -d 'This machine\'s name [default: its host name]' -r
@@ -95,7 +99,7 @@ complete -c hopline -n "__fish_hopline_using_subcommand completions" -s h -l hel
 complete -c hopline -n "__fish_hopline_using_subcommand help; and not __fish_seen_subcommand_from demo relay token machine join up dial status check completions help" -f -a "demo" -d 'Run a whole path in this process, make calls through it, and print what was promised and measured'
 complete -c hopline -n "__fish_hopline_using_subcommand help; and not __fish_seen_subcommand_from demo relay token machine join up dial status check completions help" -f -a "relay" -d 'Run a relay: the one process that listens on a network'
 complete -c hopline -n "__fish_hopline_using_subcommand help; and not __fish_seen_subcommand_from demo relay token machine join up dial status check completions help" -f -a "token" -d 'Make, list and revoke join tokens'
-complete -c hopline -n "__fish_hopline_using_subcommand help; and not __fish_seen_subcommand_from demo relay token machine join up dial status check completions help" -f -a "machine" -d 'List the machines that have joined'
+complete -c hopline -n "__fish_hopline_using_subcommand help; and not __fish_seen_subcommand_from demo relay token machine join up dial status check completions help" -f -a "machine" -d 'List the machines that have joined, and remove them'
 complete -c hopline -n "__fish_hopline_using_subcommand help; and not __fish_seen_subcommand_from demo relay token machine join up dial status check completions help" -f -a "join" -d 'Turn a join token into this machine\'s certificate'
 complete -c hopline -n "__fish_hopline_using_subcommand help; and not __fish_seen_subcommand_from demo relay token machine join up dial status check completions help" -f -a "up" -d 'Run an edge: publish this machine\'s services, open local sockets for remote ones'
 complete -c hopline -n "__fish_hopline_using_subcommand help; and not __fish_seen_subcommand_from demo relay token machine join up dial status check completions help" -f -a "dial" -d 'Reach one service, without a config file'
@@ -107,3 +111,4 @@ complete -c hopline -n "__fish_hopline_using_subcommand help; and __fish_seen_su
 complete -c hopline -n "__fish_hopline_using_subcommand help; and __fish_seen_subcommand_from token" -f -a "list" -d 'List the tokens'
 complete -c hopline -n "__fish_hopline_using_subcommand help; and __fish_seen_subcommand_from token" -f -a "revoke" -d 'Make a token useless. Machines that joined with it stay'
 complete -c hopline -n "__fish_hopline_using_subcommand help; and __fish_seen_subcommand_from machine" -f -a "list" -d 'List the machines that have joined, and what they may do'
+complete -c hopline -n "__fish_hopline_using_subcommand help; and __fish_seen_subcommand_from machine" -f -a "remove" -d 'Forget a machine: a running relay ends its links within a second, and it can\'t link again'

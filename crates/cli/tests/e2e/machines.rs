@@ -127,6 +127,7 @@ fn the_older_of_two_processes_stands_by() {
         let links = world.relay.status().links;
         links.iter().any(|link| link.machine == "agent" && link.state == LinkState::Standby).then_some(())
     });
+    world.relay.process.logged("an older process of this machine stands by");
     let (at_relay, at_older, at_newer) =
         (lines(&world.relay.process), lines(&world.agent.process), lines(&newer.process));
     let shown = run(["status", &world.relay.admin]);
