@@ -2,7 +2,7 @@
 
 use std::io::{Read as _, Write as _};
 
-use hopline_admin::status::{Hint, Inspect};
+use hopline_admin::status::{FarAgent, FarState, Hint, Inspect};
 use hopline_demo::proto::v1::{EchoRequest, NeverRequest, TickRequest};
 use tonic::Code;
 
@@ -75,6 +75,11 @@ fn p19_a_cut_says_which_hop_died() {
     let mut world = World::start(options);
     let _server = server(&world.slots[0]);
     for kind in Kind::BOTH {
+        // Else the sidecar leaves it to the relay which agent it is, and can't name it.
+        let is_up = |agent: &FarAgent| agent.state == FarState::Up;
+        until("the sidecar knows the agent", PATIENCE, || {
+            world.mapping(&world.slots[0].name(kind)).agents.iter().any(is_up).then_some(())
+        });
         app().block_on(async {
             let mut channel = client(&world.slots[0], kind).await;
             // More than is kept of a young session, so that it is not taken up again.
