@@ -190,6 +190,19 @@ pub(crate) fn remove_dead_tokens(
     Ok(())
 }
 
+/// Forgets which uses of tokens a machine has taken: once it is removed it needs another one to come again.
+pub(crate) fn forget_uses(state_dir: &Path, name: &str, _held: &FolderLock) -> Result<(), StateError> {
+    for id in files::record_names(&state_dir.join(TOKENS))? {
+        if let Ok(Some(mut token)) = read_token(state_dir, &id)
+            && token.used_by.iter().any(|by| by.name == name)
+        {
+            token.used_by.retain(|by| by.name != name);
+            write_token(state_dir, &token)?;
+        }
+    }
+    Ok(())
+}
+
 /// `None` when there is no such token. `id` was checked to be one.
 pub(crate) fn read_token(state_dir: &Path, id: &str) -> Result<Option<TokenRecord>, StateError> {
     let path = token_path(state_dir, id);

@@ -7,7 +7,7 @@ use crate::error::StateError;
 use crate::files;
 use crate::lock::FolderLock;
 use crate::name::check_name;
-use crate::records::{MACHINES, machine_path, read_machine};
+use crate::records::{MACHINES, forget_uses, machine_path, read_machine};
 use crate::relay::{AuthError, MachineIdentity, RelayState};
 
 /// Why a machine was not removed.
@@ -62,11 +62,15 @@ pub fn remove_machine(state_dir: &Path, name: &str) -> Result<(), RemoveMachineE
     check_name(name).map_err(|_| unknown())?;
     let path = machine_path(state_dir, name);
     // Looked at before the lock, which would make a file in a folder that is no relay's.
-    if std::fs::symlink_metadata(&path).is_err() {
+    if !files::folder_exists(state_dir)? {
+        return Err(StateError::NoFolder { folder: state_dir.to_owned() }.into());
+    }
+    if !files::exists(&path)? {
         return Err(unknown());
     }
     // Under the lock, or a join at this moment could write the record back.
-    let _lock = FolderLock::wait(state_dir)?;
+    let lock = FolderLock::wait(state_dir)?;
+    forget_uses(state_dir, name, &lock)?;
     if files::remove(&path)? { Ok(()) } else { Err(unknown()) }
 }
 

@@ -3,11 +3,12 @@
 use std::fmt::Write as _;
 use std::process::ExitCode;
 
+use hopline_config::LogConfig;
 use hopline_identity::{list_machines, remove_machine};
 
 use crate::args::{MachineRemove, RelayState};
 use crate::commands::token::{list_of, name_unreadable};
-use crate::files;
+use crate::{files, logging};
 
 pub(crate) fn list(args: &RelayState) -> anyhow::Result<ExitCode> {
     let mut text = String::new();
@@ -22,6 +23,8 @@ pub(crate) fn list(args: &RelayState) -> anyhow::Result<ExitCode> {
 }
 
 pub(crate) fn remove(args: &MachineRemove) -> anyhow::Result<ExitCode> {
+    // A lock that is waited for is spoken of in the log.
+    logging::start(&LogConfig::default());
     remove_machine(&files::relay_state(args.state.state.clone())?, &args.name)?;
     Ok(ExitCode::SUCCESS)
 }

@@ -46,6 +46,28 @@ fn a_disk_that_fails_leaves_no_half_authority() {
     assert!(failed > 15, "{failed}");
 }
 
+/// The process ends while the authority is made, which no clean-up of its own can mend: the next start makes it. What a
+/// record depends on is never made anew.
+#[test]
+fn an_authority_whose_making_was_cut_short_is_made_anew() {
+    let making = |dir: &Path| std::fs::write(dir.join(MAKING), "x").unwrap();
+    for left in ["ca.key", "ca.pem"] {
+        let dir = tempfile::tempdir().unwrap();
+        let first = RelayState::open(dir.path(), "relay-a").unwrap().authority_fingerprint();
+        let lost = if left == "ca.key" { "ca.pem" } else { "ca.key" };
+        std::fs::remove_file(dir.path().join(lost)).unwrap();
+        RelayState::open(dir.path(), "relay-a").unwrap_err();
+        making(dir.path());
+        create_token(dir.path(), &spec(), SystemTime::now()).unwrap_err();
+        let second = RelayState::open(dir.path(), "relay-a").unwrap().authority_fingerprint();
+        assert_ne!(first, second);
+
+        create_token(dir.path(), &spec(), SystemTime::now()).unwrap();
+        making(dir.path());
+        assert_eq!(RelayState::open(dir.path(), "relay-a").unwrap().authority_fingerprint(), second);
+    }
+}
+
 /// A token whose making fails is not there: nobody has its secret.
 #[test]
 fn a_token_that_could_not_be_written_is_not_there() {

@@ -8,6 +8,7 @@ use crate::files::faults::Failing;
 use crate::lock::FolderLock;
 use crate::records::{list_machines, list_tokens};
 use crate::relay::revoke_token;
+use crate::standing::remove_machine;
 use crate::token::Token;
 use crate::token::tests::{CANARY, canary_token, leaks};
 
@@ -233,6 +234,22 @@ async fn a_join_that_is_made_again_takes_no_further_use() {
     for request in [c, named("d", &keys[0])] {
         let (result, _) = answer(&relay.state, &request).await;
         assert!(matches!(result, Err(ServeJoinError::Refused(Refusal::TokenGone(_)))), "{result:?}");
+    }
+}
+
+/// What spares a machine a second use does not bring back one that was removed.
+#[tokio::test]
+async fn a_machine_that_was_removed_needs_another_use() {
+    for uses in [1, 2] {
+        let relay = relay(uses);
+        let request = framed(&request(csr(&KeyPair::generate().unwrap())));
+        for _ in 0..uses {
+            answer(&relay.state, &request).await.0.unwrap();
+            remove_machine(relay.dir.path(), "web-1").unwrap();
+        }
+        let (result, _) = answer(&relay.state, &request).await;
+        assert!(matches!(result, Err(ServeJoinError::Refused(Refusal::TokenGone(_)))), "{result:?}");
+        assert_eq!(list_machines(relay.dir.path()).unwrap().records, []);
     }
 }
 
