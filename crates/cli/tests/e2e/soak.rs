@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::harness::{Conn, Kind, Slot, World, WorldOptions, hopline, run};
+use crate::harness::{Conn, Kind, Slot, World, WorldOptions, hopline, run, write_secret};
 
 /// How long each phase is measured.
 const PHASE: Duration = Duration::from_secs(2);
@@ -200,7 +200,7 @@ fn soak_a_lock_that_another_holds() {
         run(["token", "create", "--state", state, "--relay", &address, "--dial", "*", "--uses", "1000"]);
     assert!(token.status.success(), "{token:?}");
     let file = world.folder().join("soak.token");
-    File::options().create_new(true).write(true).open(&file).unwrap().write_all(&token.stdout).unwrap();
+    write_secret(&file, &token.stdout);
     let lock = world.relay.state.join("lock");
     let numbers = std::sync::atomic::AtomicUsize::new(0);
     soak("a lock that another holds", &world, Duration::from_secs(2), |stop| {
