@@ -12,10 +12,15 @@ use std::time::{Duration, Instant};
 use rustix::process::Signal;
 
 use crate::ends::reason_at;
-use crate::harness::{Conn, Ended, Kind, PATIENCE, Process, World, WorldOptions, hopline, until};
+use crate::harness::{
+    Conn, Ended, Kind, PATIENCE, Process, Share, World, WorldOptions, descriptors, hopline, until,
+};
 
 /// Between two opens.
 const EVERY: Duration = Duration::from_millis(10);
+
+/// Opens that wait at once, at most: each is two descriptors of this process.
+const AT_ONCE: usize = 150;
 
 /// How one open went.
 struct Open {
@@ -28,12 +33,21 @@ struct Open {
 struct Load {
     stop: Arc<AtomicBool>,
     begun: Arc<AtomicUsize>,
-    applications: JoinHandle<Vec<Open>>,
+    applications: Option<JoinHandle<Vec<Open>>>,
     seen: Arc<Mutex<BTreeMap<String, u32>>>,
+    _share: Share,
+}
+
+/// A test that fails must not leave it running.
+impl Drop for Load {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+    }
 }
 
 impl Load {
     fn start(server: &TcpListener, mapping: SocketAddr, every: Duration) -> Self {
+        let share = descriptors(2 * AT_ONCE);
         let stop = Arc::new(AtomicBool::new(false));
         let seen = Arc::new(Mutex::new(BTreeMap::new()));
         let listener = server.try_clone().unwrap();
@@ -52,16 +66,19 @@ impl Load {
                 if stopped.load(Ordering::Relaxed) {
                     break;
                 }
-                opens.push(std::thread::spawn(move || open(mapping, number)));
+                let over = opens.iter().filter(|open: &&JoinHandle<Open>| open.is_finished()).count();
+                if opens.len() - over < AT_ONCE {
+                    opens.push(std::thread::spawn(move || open(mapping, number)));
+                }
                 counter.fetch_add(1, Ordering::Relaxed);
                 std::thread::sleep(every);
             }
             opens.into_iter().map(|open| open.join().unwrap()).collect()
         });
-        Self { stop, begun, applications, seen }
+        Self { stop, begun, applications: Some(applications), seen, _share: share }
     }
 
-    /// Waits until so many further opens have begun.
+    /// Waits until so many further opens have begun, or were due while as many as may be were waiting.
     fn go_on(&self, opens: usize) {
         let enough = self.begun.load(Ordering::Relaxed) + opens;
         until("opens go on", PATIENCE, || (self.begun.load(Ordering::Relaxed) >= enough).then_some(()));
@@ -79,9 +96,9 @@ impl Load {
     }
 
     /// Ends the load: no open that began after `loss` failed, and no request came twice.
-    fn finish_after(self, loss: Option<Instant>) {
+    fn finish_after(mut self, loss: Option<Instant>) {
         self.stop.store(true, Ordering::Relaxed);
-        let opens = self.applications.join().unwrap();
+        let opens = self.applications.take().unwrap().join().unwrap();
         let failed = opens.iter().filter(|open| !open.answered);
         let began: Vec<_> =
             failed.filter(|open| loss.is_none_or(|loss| open.began > loss)).map(|open| open.began).collect();

@@ -11,7 +11,7 @@ mod world;
 use std::time::{Duration, Instant};
 
 pub(crate) use conn::{Conn, Ended, carry, grow_old, pattern};
-pub(crate) use descriptors::descriptors;
+pub(crate) use descriptors::{Share, descriptors};
 pub(crate) use process::{Process, hopline, run};
 pub(crate) use world::{Edge, Kind, Slot, World, WorldOptions, shared, status, status_field, write_secret};
 
