@@ -75,6 +75,7 @@ fn a_channel_that_connects_is_carried_by_the_next_agent() {
 /// P1: an application speaks when what others said has used up the memory for first bytes, and its open is lost with the
 /// relay. It goes out again whole: the server never reads the rest as the beginning.
 #[test]
+#[ignore = "needs 2,000 open files, in this process and in the sidecar: .ci/run has a step for it"]
 fn an_open_that_could_not_be_kept_does_not_go_out_again_without_its_beginning() {
     // Each keeps less than 64 KiB of the 32 MiB.
     const OTHERS: usize = 760;
