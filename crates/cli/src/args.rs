@@ -65,8 +65,12 @@ pub(crate) struct Relay {
     /// Config file; what the flags say goes before what it says.
     #[arg(short, long, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
-    /// Where edges connect; `[::]` is every address of IPv6 and IPv4 [default: [::]:7443]
-    #[arg(long, value_name = "HOST:PORT")]
+    // Not a comment for rustdoc, to which the brackets of the default are a link.
+    #[arg(
+        long,
+        value_name = "HOST:PORT",
+        help = "Where edges connect; `[::]` is every address of IPv6 and IPv4 [default: [::]:7443]"
+    )]
     pub(crate) listen: Option<BindAddress>,
     /// Folder of the authority, the tokens and the machines; made if it is missing [default: a folder of this user]
     #[arg(long, value_name = "DIR")]
