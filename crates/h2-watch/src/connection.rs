@@ -79,6 +79,10 @@ pub(crate) struct Connection {
     /// Failures that no call has followed yet, and when the last was.
     failures: (u64, Option<Instant>),
     path_round_trip: Option<Duration>,
+    /// The application has begun a stream of its own.
+    application: bool,
+    /// There were health checks, or reflection.
+    tools: bool,
 }
 
 impl Connection {
@@ -104,6 +108,8 @@ impl Connection {
             limit: StreamLimit::default(),
             failures: (0, None),
             path_round_trip: None,
+            application: false,
+            tools: false,
         }
     }
 
@@ -160,7 +166,7 @@ impl Connection {
                 self.table_bytes = value;
             }
             Item::Ping { ack: false, payload } => {
-                if self.pings.sent(payload, now) {
+                if self.pings.sent(payload, now) && !self.is_a_checkers() {
                     self.tally.bad(HintKind::ClientKeepalive);
                     self.tally.evidence.add(HintKind::ClientKeepalive, 0, 1);
                 }
@@ -210,7 +216,7 @@ impl Connection {
     }
 
     fn on_goaway(&mut self, last: u32, code: u32, too_many_pings: bool, now: Instant) {
-        if too_many_pings {
+        if too_many_pings && !self.is_a_checkers() {
             self.tally.bad(HintKind::ClientKeepalive);
             self.tally.evidence.add(HintKind::ClientKeepalive, 1, 1);
         }
@@ -223,6 +229,11 @@ impl Connection {
             let refused = self.streams.iter().filter(|(_, stream)| stream.authority_is_path).count();
             self.refused_path(refused as u64);
         }
+    }
+
+    /// Whether only health checks or reflection have used the connection: it is not the application's.
+    fn is_a_checkers(&self) -> bool {
+        self.tools && !self.application
     }
 
     /// A stream begins after the server said goodbye, and later than the client can have missed it.

@@ -67,7 +67,7 @@ pub(crate) enum Field {
         is_path: bool,
     },
     Path {
-        /// A health check or reflection: what tools ask, and what a watch keeps open without a deadline.
+        /// A health check or reflection: what tools ask, and libraries by themselves. No hint rests on it.
         tool: bool,
     },
     HttpStatus(u16),
@@ -94,8 +94,7 @@ impl Field {
     }
 
     pub(crate) fn path(value: &[u8]) -> Self {
-        let tools: [&[u8]; 3] =
-            [b"/grpc.health.v1.Health/", b"/grpc.reflection.v1.", b"/grpc.reflection.v1alpha."];
+        let tools: [&[u8]; 2] = [b"/grpc.health.v1.Health/", b"/grpc.reflection."];
         Self::Path { tool: tools.into_iter().any(|tool| value.starts_with(tool)) }
     }
 

@@ -15,6 +15,8 @@ const STORM_WINDOW: Duration = Duration::from_secs(10);
 const STORM_REPEATS: u64 = 20;
 /// Connections that ended are counted for this long, then judged.
 const CONNECTIONS_WINDOW: Duration = Duration::from_secs(60);
+/// A connection that lived for longer was not made for its one call alone, or its call was a long stream.
+const SHORT_CONNECTION: Duration = Duration::from_secs(10);
 /// From so many connections of one call in a window on there is a hint, if they are four fifths of all.
 const ONE_CALL_CONNECTIONS: u64 = 5;
 
@@ -221,10 +223,12 @@ impl MappingWatch {
     }
 
     fn fold_end(&mut self, watcher: &Watcher, ended_by: EndedBy, now: Instant) {
-        if watcher.calls > 0 {
+        // One that a fault or the server has ended might have carried more.
+        if watcher.calls > 0 && ended_by == EndedBy::Application {
+            let age = watcher.began.map(|began| now.saturating_duration_since(began)).unwrap_or_default();
             let ended = self.roll_ended(now);
             ended.connections += 1;
-            ended.with_one_call += u64::from(watcher.calls == 1);
+            ended.with_one_call += u64::from(watcher.calls == 1 && age <= SHORT_CONNECTION);
         }
         if watcher.calls > 1 {
             let mut evidence = Evidence::default();

@@ -52,6 +52,8 @@ pub(crate) struct Stream {
     pub(crate) opened: Instant,
     pub(crate) timeout: Option<Duration>,
     pub(crate) grpc: bool,
+    /// A health check or reflection: nothing that the application does.
+    pub(crate) tool: bool,
     pub(crate) authority_is_path: bool,
     /// The status of the response's headers, once they came.
     pub(crate) http_status: Option<u16>,
@@ -94,6 +96,11 @@ impl Streams {
 
     pub(crate) fn pop(&mut self) -> Option<(u32, Stream)> {
         self.open.pop_first()
+    }
+
+    /// Whether one is open that the application itself has begun.
+    pub(crate) fn any_of_application(&self) -> bool {
+        self.open.values().any(|stream| !stream.tool)
     }
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = (u32, &Stream)> {

@@ -103,7 +103,9 @@ impl Counters {
 pub(crate) struct Tally {
     pub(crate) counters: Counters,
     pub(crate) evidence: Evidence,
-    /// Calls that ended, and those of them that failed in a way that invites a repetition.
+    /// Calls that the application itself began: all but health checks and reflection.
+    pub(crate) calls: u64,
+    /// Those of them that ended, and those that failed in a way that invites a repetition.
     pub(crate) ended: u64,
     pub(crate) failed: u64,
     /// Calls that began right after one had failed.
@@ -116,6 +118,7 @@ impl Tally {
     pub(crate) fn absorb(&mut self, other: &Self) {
         self.counters.absorb(&other.counters);
         self.evidence.absorb(&other.evidence);
+        self.calls += other.calls;
         self.ended += other.ended;
         self.failed += other.failed;
         self.repeats += other.repeats;

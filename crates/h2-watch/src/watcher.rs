@@ -108,7 +108,9 @@ pub struct Watcher {
     mode: Mode,
     /// What was counted before the watching ended.
     rest: Tally,
+    /// Calls of the application itself.
     pub(crate) calls: u64,
+    pub(crate) began: Option<Instant>,
     pub(crate) server_spoke: bool,
     pub(crate) ended_by: Option<EndedBy>,
     pub(crate) folded: Folded,
@@ -135,7 +137,8 @@ impl Watcher {
     /// Watches a connection that was accepted `now`.
     #[must_use]
     pub fn new(limits: &Limits, now: Instant) -> Self {
-        Self::in_mode(Mode::Deciding(Box::new(Connection::new(limits, now)), 0))
+        let mode = Mode::Deciding(Box::new(Connection::new(limits, now)), 0);
+        Self { began: Some(now), ..Self::in_mode(mode) }
     }
 
     /// A connection that is not looked at: `inspect: false`.
@@ -149,6 +152,7 @@ impl Watcher {
             mode,
             rest: Tally::default(),
             calls: 0,
+            began: None,
             server_spoke: false,
             ended_by: None,
             folded: Folded::default(),
@@ -326,7 +330,7 @@ impl Watcher {
         };
         let agent = tally.agent;
         let taken = std::mem::replace(tally, Tally { agent, ..Tally::default() });
-        self.calls += taken.counters.calls;
+        self.calls += taken.calls;
         taken
     }
 

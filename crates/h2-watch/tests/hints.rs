@@ -171,6 +171,140 @@ fn a_connection_for_each_call() {
     assert_eq!(talk.kinds(), NOTHING);
 }
 
+/// What a checker or a debugging tool asks, as it would ask it.
+fn check(stream: u32, path: &str) -> Vec<u8> {
+    let fields = [
+        (":method", "POST"),
+        (":path", path),
+        (":authority", "/run/hopline/ledger.sock"),
+        ("content-type", "application/grpc"),
+        ("user-agent", "grpc-go/1.85.0"),
+    ];
+    headers(stream, 0, &fields)
+}
+
+/// Every service that tools ask, with its versions.
+const CHECKS: [&str; 5] = [
+    "/grpc.health.v1.Health/Check",
+    "/grpc.health.v1.Health/Watch",
+    "/grpc.reflection.v1.ServerReflection/ServerReflectionInfo",
+    "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo",
+    "/grpc.reflection.v2.ServerReflection/ServerReflectionInfo",
+];
+
+/// One check on a connection of its own each 8 s, as grpc_health_probe and kubelet make it; `beside` runs meanwhile.
+fn check_each_8_s(mut beside: impl FnMut(&mut Talk, u32)) -> Talk {
+    let mut talk = Talk::begin();
+    for round in 0..45 {
+        let path = CHECKS[round as usize % CHECKS.len()];
+        talk.client(&check(1, path));
+        talk.server(&[response(1), message(1, 2), trailers(1, "0", "")].concat());
+        talk.reconnect(EndedBy::Application);
+        talk.hello();
+        beside(&mut talk, round);
+        talk.wait_ms(8_000);
+    }
+    talk
+}
+
+#[test]
+fn a_health_check_each_8_s_is_no_connection_per_call() {
+    let mut talk = check_each_8_s(|_, _| ());
+    assert_eq!(talk.kinds(), NOTHING);
+    assert!(talk.mapping.raised().all(|(_, count)| count == 0));
+    assert_eq!(talk.counters().calls, 45, "they count as calls, for `/metrics`");
+}
+
+#[test]
+fn a_health_check_beside_a_good_application_is_none_either() {
+    let mut good = None;
+    let mut talk = check_each_8_s(|talk, round| {
+        let watcher = good.get_or_insert_with(|| {
+            let watcher = talk.mapping.connect(talk.now);
+            std::mem::replace(&mut talk.watcher, watcher)
+        });
+        // The application's one connection, for a moment in the checker's place.
+        std::mem::swap(watcher, &mut talk.watcher);
+        if round == 0 {
+            talk.hello();
+        }
+        talk.call(1 + 2 * round, "1S", 5, "0");
+        talk.hints();
+        std::mem::swap(watcher, &mut talk.watcher);
+    });
+    assert_eq!(talk.kinds(), NOTHING);
+    assert!(talk.mapping.raised().all(|(_, count)| count == 0));
+}
+
+#[test]
+fn a_health_check_beside_one_that_connects_for_each_call_does_not_hide_it() {
+    let mut talk = check_each_8_s(|talk, _| {
+        talk.call(1, "1S", 5, "0");
+        talk.reconnect(EndedBy::Application);
+        talk.hello();
+    });
+    let hint = talk.only(HintKind::ConnectionPerCall);
+    let [(_, connections), (_, with_one_call)] = hint.evidence[..] else { panic!("{hint:?}") };
+    assert_eq!(connections, with_one_call, "the checks are not among them");
+}
+
+/// Whatever a hint rests on, done by a checker alone.
+#[test]
+fn no_hint_rests_on_health_checks_and_reflection() {
+    for path in CHECKS {
+        let mut talk = Talk::begin();
+        // No deadline; a socket's path as authority that is refused; an answer that is too large.
+        talk.client(&check(1, path));
+        talk.server(&headers(1, END_STREAM, &[(":status", "400")]));
+        talk.client(&check(3, path));
+        talk.server(&response(3));
+        talk.server(&trailers(3, "8", "grpc: received message larger than max"));
+        // PINGs on the idle connection of the checker, and the server's word on them.
+        for ping_no in 0..5 {
+            talk.wait_ms(8_000);
+            talk.client(&ping(0, ping_no));
+            talk.server(&ping(ACK, ping_no));
+        }
+        // An answer that is not read, by its window and by the socket.
+        talk.client(&check(5, path));
+        talk.server(&[response(5), message(5, 65_530)].concat());
+        talk.watcher.handle_held_up(talk.now);
+        talk.wait_ms(20_000);
+        talk.client(&reset(5, 8));
+        // Failures in a row, each repeated at once.
+        for round in 0..60 {
+            let stream = 7 + 2 * round;
+            talk.client(&check(stream, path));
+            talk.server(&[response(stream), trailers(stream, "14", "")].concat());
+            talk.wait_ms(10);
+        }
+        talk.server(&goaway(200, 11, "too_many_pings"));
+        // Later than anybody can have missed the GOAWAY.
+        talk.wait_ms(30_000);
+        talk.client(&check(201, path));
+        assert_eq!(talk.kinds(), NOTHING, "{path}");
+        talk.reconnect(EndedBy::Application);
+        talk.wait_ms(120_000);
+        assert_eq!(talk.kinds(), NOTHING, "{path}");
+        assert!(talk.mapping.raised().all(|(_, count)| count == 0), "{path}");
+    }
+}
+
+#[test]
+fn connections_that_are_cut_or_carried_a_long_stream_are_not_made_for_one_call() {
+    for (ended_by, ms) in [(EndedBy::Fault, 1_000), (EndedBy::Server, 1_000), (EndedBy::Application, 11_000)]
+    {
+        let mut talk = Talk::begin();
+        for _ in 0..20 {
+            talk.call(1, "1M", ms, "0");
+            talk.reconnect(ended_by);
+            talk.hello();
+        }
+        talk.wait_ms(60_000);
+        assert_eq!(talk.kinds(), NOTHING, "{ended_by:?}");
+    }
+}
+
 #[test]
 fn data_that_waits_on_a_stream() {
     let mut talk = Talk::begin();

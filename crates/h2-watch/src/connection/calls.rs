@@ -17,7 +17,7 @@ impl Connection {
             self.tally.counters.streams_forgotten += 1;
             self.record_stall(oldest, stream.window.stalled_since, now);
         }
-        if let Some(agent) = fields.agent {
+        if let Some(agent) = fields.agent.filter(|_| !fields.tool) {
             self.tally.agent = agent;
         }
         let authority_is_path = fields.authority_is_path == Some(true);
@@ -25,35 +25,43 @@ impl Connection {
             opened: now,
             timeout: fields.timeout,
             grpc: fields.grpc,
-            authority_is_path: fields.grpc && authority_is_path,
+            tool: fields.tool,
+            authority_is_path: fields.grpc && !fields.tool && authority_is_path,
             http_status: None,
             position: Position::default(),
             window: Window::default(),
         };
         self.streams.insert(id, stream);
-        self.check_goaway(now);
-        self.check_limit(true, now);
+        if !fields.tool {
+            self.check_goaway(now);
+        }
+        self.check_limit(!fields.tool, now);
         if fields.grpc {
             self.count_call(fields, now);
         } else {
+            self.application = true;
             self.tally.counters.other_requests += 1;
         }
     }
 
     fn count_call(&mut self, fields: &Fields, now: Instant) {
         self.tally.counters.calls += 1;
+        let with_a_path = fields.authority_is_path == Some(true);
+        self.tally.counters.calls_with_a_path += u64::from(with_a_path);
+        if fields.tool {
+            self.tools = true;
+            return;
+        }
+        self.tally.calls += 1;
+        self.application = true;
         self.tally.evidence.add(HintKind::AuthorityIsPath, 0, 1);
         self.tally.evidence.add(HintKind::MessageTooLarge, 0, 1);
-        if fields.authority_is_path == Some(true) {
-            self.tally.counters.calls_with_a_path += 1;
+        if with_a_path {
             self.tally.evidence.add(HintKind::AuthorityIsPath, 1, 1);
         } else {
             self.tally.good(HintKind::AuthorityIsPath);
         }
-        // A tool's watch is meant to stay open.
-        if !fields.tool {
-            self.count_deadline(fields.timeout);
-        }
+        self.count_deadline(fields.timeout);
         let (waiting, last) = &mut self.failures;
         if last.is_some_and(|last| now.saturating_duration_since(last) <= REPEAT) && *waiting > 0 {
             *waiting -= 1;
@@ -98,7 +106,7 @@ impl Connection {
         let status = fields.grpc_status.unwrap_or(Status::from_http(http_status));
         let refused = stream.authority_is_path && http_status == 400;
         let too_large = [Status::RESOURCE_EXHAUSTED, Status::OUT_OF_RANGE].contains(&status);
-        if stream.grpc && fields.too_large && too_large {
+        if stream.grpc && !stream.tool && fields.too_large && too_large {
             self.tally.bad(HintKind::MessageTooLarge);
             self.tally.evidence.add(HintKind::MessageTooLarge, 1, 1);
         }
@@ -147,7 +155,7 @@ impl Connection {
         let Some(stream) = self.streams.remove(id) else { return };
         self.ended(id, &stream, status, now);
         self.check_limit(false, now);
-        if self.streams.len() == 0 {
+        if !self.streams.any_of_application() {
             self.end_stall(WHOLE, now);
             self.end_stall(SOCKET, now);
         }
@@ -165,6 +173,9 @@ impl Connection {
         counters.duration.record(age);
         if let Some(timeout) = stream.timeout {
             counters.deadline_left.record(timeout.saturating_sub(age));
+        }
+        if stream.tool {
+            return;
         }
         self.tally.ended += 1;
         if status.is_fault() {

@@ -30,10 +30,14 @@ impl Connection {
             self.throughput.wait(wait, self.widest);
         }
         let first = self.first_window;
+        let tool = self.streams.get_mut(id).is_some_and(|stream| stream.tool);
         if let Some(stream) = self.streams.get_mut(id)
             && let Some(wait) = stream.window.spend(bytes, first, assumed, now)
         {
             self.throughput.wait(wait, first);
+        }
+        if tool {
+            return;
         }
         let period = self.throughput.count(bytes, PERIOD, now);
         if let (Some(period), Some(round_trip)) = (period, round_trip) {
@@ -64,14 +68,14 @@ impl Connection {
         if self.left(id) <= 0 {
             self.begin_stall(id, now);
         }
-        if self.left(WHOLE) <= 0 && self.streams.len() > 0 {
+        if self.left(WHOLE) <= 0 && self.streams.any_of_application() {
             self.begin_stall(WHOLE, now);
         }
     }
 
     /// The application's socket takes nothing: what is left of an open response waits from now on.
     pub(crate) fn handle_held_up(&mut self, now: Instant) {
-        if self.streams.len() > 0 {
+        if self.streams.any_of_application() {
             self.begin_stall(SOCKET, now);
         }
     }
@@ -81,8 +85,8 @@ impl Connection {
             WHOLE => &mut self.window.stalled_since,
             SOCKET => &mut self.held_up_since,
             _ => match self.streams.get_mut(id) {
-                Some(stream) => &mut stream.window.stalled_since,
-                None => return,
+                Some(stream) if !stream.tool => &mut stream.window.stalled_since,
+                _ => return,
             },
         };
         if since.is_none() {
