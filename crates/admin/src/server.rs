@@ -7,7 +7,7 @@ use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use http_body_util::Full;
 use hyper::body::{Bytes, Incoming};
@@ -16,18 +16,20 @@ use hyper::{Method, Request, Response, StatusCode, header};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use serde::Serialize;
 use tokio::net::{TcpListener, UnixListener};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::JoinSet;
 
 use crate::log_lines;
 use crate::metrics::Metrics;
 use crate::page::{PAGE, POLICY};
+use crate::server::room::{Client, Place, Room};
 use crate::status::{Finding, Status};
-use crate::unix_socket::{self, SocketFile, UnixBindError, UnixOptions};
+use crate::unix_socket::{self, Presence, SocketFile, UnixBindError, UnixOptions};
 
 mod host;
+mod room;
 
-/// Connections served at once; further ones wait in the kernel's queue.
+/// Connections served at once. For a further one the oldest goes that has sent no request, or reads its answer slowly;
+/// where there is none such it waits.
 pub const MAX_CONNECTIONS: usize = 64;
 /// How long a client may take to send its request's headers.
 pub const HEADER_TIMEOUT: Duration = Duration::from_secs(5);
@@ -37,6 +39,8 @@ pub const CONNECTION_TIMEOUT: Duration = Duration::from_secs(30);
 pub const MAX_HEADER_BYTES: usize = 8 * 1024;
 /// The most header lines of a request.
 pub const MAX_HEADERS: usize = 64;
+/// How often it is looked whether the file of a unix socket is still there.
+const LOOK: Duration = Duration::from_secs(2);
 /// The pause after an accept that failed for want of file descriptors or memory.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
@@ -133,7 +137,7 @@ pub struct Server {
     address: Address,
     names: Vec<String>,
     /// Removes the unix socket's file in the end.
-    _file: Option<SocketFile>,
+    file: Option<SocketFile>,
 }
 
 impl Server {
@@ -161,7 +165,7 @@ impl Server {
                     (Listener::Unix(listener), Address::Unix(path), Some(file))
                 }
             };
-        Ok(Self { listener, address, names: Vec::new(), _file: file })
+        Ok(Self { listener, address, names: Vec::new(), file })
     }
 
     /// Accepts a `Host` with one of these names too, beside IP addresses and `localhost`. On a unix socket any will do.
@@ -177,32 +181,81 @@ impl Server {
         &self.address
     }
 
-    /// Serves until `shutdown` ends, then closes the address and drops what is still being answered.
-    pub async fn serve(self, source: impl Source, shutdown: impl Future<Output = ()>) {
+    /// Serves until `shutdown` ends, then closes the address and drops what is still being answered. A unix socket whose
+    /// file vanishes is made again.
+    pub async fn serve(mut self, source: impl Source, shutdown: impl Future<Output = ()>) {
         let shared = Arc::new(Shared {
             source: Arc::new(source),
             // On a unix socket no web page can pose as a local user, so any host will do.
-            names: matches!(self.listener, Listener::Tcp(_)).then_some(self.names),
-            snapshot: Arc::new(Semaphore::new(1)),
+            names: matches!(self.listener, Listener::Tcp(_)).then_some(std::mem::take(&mut self.names)),
+            snapshot: Arc::new(tokio::sync::Mutex::default()),
         });
-        let room = Arc::new(Semaphore::new(MAX_CONNECTIONS));
+        let room = Room::new(MAX_CONNECTIONS);
         let mut connections = JoinSet::new();
         let mut shutdown = std::pin::pin!(shutdown);
+        let mut looks = tokio::time::interval(LOOK);
+        let mut said = None;
+        // Accepted, and without a place yet.
+        let mut waiting = None;
         loop {
-            let next = tokio::select! {
+            let place = tokio::select! {
                 () = &mut shutdown => return,
                 // Frees what finished connections left behind.
                 Some(_) = connections.join_next() => continue,
-                next = accept(&self.listener, &room) => next,
+                _ = looks.tick() => {
+                    self.look(&mut said);
+                    continue;
+                }
+                accepted = accept(&self.listener), if waiting.is_none() => {
+                    waiting = Some(accepted);
+                    continue;
+                }
+                place = place_for(&room, waiting.as_ref()) => place,
             };
-            match next {
-                (permit, Stream::Tcp(stream)) => {
+            let Some((_, stream)) = waiting.take() else { continue };
+            let id = place.id();
+            let task = match stream {
+                Stream::Tcp(stream) => {
                     // Without it the answer's last part may wait for an acknowledgement.
                     let _ = stream.set_nodelay(true);
-                    connections.spawn(connection(TokioIo::new(stream), Arc::clone(&shared), permit));
+                    connections.spawn(connection(TokioIo::new(stream), Arc::clone(&shared), place))
                 }
-                (permit, Stream::Unix(stream)) => {
-                    connections.spawn(connection(TokioIo::new(stream), Arc::clone(&shared), permit));
+                Stream::Unix(stream) => {
+                    connections.spawn(connection(TokioIo::new(stream), Arc::clone(&shared), place))
+                }
+            };
+            room.serve(id, task);
+        }
+    }
+
+    /// Makes the unix socket again if nobody can find it any more; `said` is what was wrong the last time.
+    fn look(&mut self, said: &mut Option<String>) {
+        let Some(file) = self.file.as_ref().filter(|file| file.presence() != Presence::There) else { return };
+        let path = file.path().to_owned();
+        let bound = unix_socket::bind(&path, &UnixOptions::default()).map_err(ServeError::from).and_then(
+            |(listener, file)| {
+                let watched = UnixListener::from_std(listener).map_err(|error| UnixBindError::System {
+                    path: path.clone(),
+                    action: "watch the socket",
+                    error,
+                });
+                Ok((watched?, file))
+            },
+        );
+        match bound {
+            Ok((listener, file)) => {
+                (self.listener, self.file) = (Listener::Unix(listener), Some(file));
+                tracing::warn!(address = %self.address, "the status socket's file had gone; it is made again");
+                *said = None;
+            }
+            Err(error) => {
+                let error = error.to_string();
+                if said.as_ref() != Some(&error) {
+                    let again = LOOK.as_secs();
+                    tracing::error!(
+                        "the status socket's file has gone, {error}; trying again every {again} s"
+                    );
+                    *said = Some(error);
                 }
             }
         }
@@ -230,16 +283,29 @@ enum Stream {
     Unix(tokio::net::UnixStream),
 }
 
-/// The next connection, once there is room for it.
-async fn accept(listener: &Listener, room: &Arc<Semaphore>) -> (OwnedSemaphorePermit, Stream) {
-    let permit = Arc::clone(room).acquire_owned().await.expect("the semaphore is never closed");
+/// A place for the connection that waits for one, if one does. Cancel safe.
+async fn place_for(room: &Arc<Room>, waiting: Option<&(Client, Stream)>) -> Place {
+    match waiting {
+        Some((client, _)) => room.place(*client).await,
+        None => std::future::pending().await,
+    }
+}
+
+/// The next connection.
+async fn accept(listener: &Listener) -> (Client, Stream) {
     loop {
         let accepted = match listener {
-            Listener::Tcp(listener) => listener.accept().await.map(|(stream, _)| Stream::Tcp(stream)),
-            Listener::Unix(listener) => listener.accept().await.map(|(stream, _)| Stream::Unix(stream)),
+            Listener::Tcp(listener) => listener
+                .accept()
+                .await
+                .map(|(stream, from)| (Client::Address(from.ip()), Stream::Tcp(stream))),
+            Listener::Unix(listener) => listener.accept().await.map(|(stream, _)| {
+                let user = stream.peer_cred().map_or(Client::Unknown, |peer| Client::User(peer.uid()));
+                (user, Stream::Unix(stream))
+            }),
         };
         match accepted {
-            Ok(stream) => return (permit, stream),
+            Ok(accepted) => return accepted,
             Err(error) => {
                 tracing::debug!(%error, "the status address could not accept");
                 tokio::time::sleep(ACCEPT_PAUSE).await;
@@ -252,17 +318,25 @@ struct Shared<S> {
     source: Arc<S>,
     /// The further names that a `Host` may have; `None` where the host is not looked at.
     names: Option<Vec<String>>,
-    /// Lets one snapshot be taken at a time.
-    snapshot: Arc<Semaphore>,
+    /// The last snapshot in each form; whoever has it takes the next one.
+    snapshot: Arc<tokio::sync::Mutex<Vec<Snapshot>>>,
+}
+
+/// What was written last in one form.
+struct Snapshot {
+    content_type: &'static str,
+    began: Instant,
+    body: Bytes,
 }
 
 /// One connection: one request, then it is closed.
-async fn connection<S, I>(io: TokioIo<I>, shared: Arc<Shared<S>>, permit: OwnedSemaphorePermit)
+async fn connection<S, I>(io: TokioIo<I>, shared: Arc<Shared<S>>, place: Place)
 where
     S: Source,
     I: tokio::io::AsyncRead + tokio::io::AsyncWrite + Unpin,
 {
     let service = service_fn(|request| {
+        place.asked();
         let shared = Arc::clone(&shared);
         async move { Ok::<_, Infallible>(answer(&request, &shared).await) }
     });
@@ -277,7 +351,7 @@ where
         .serve_connection(io, service);
     // What went wrong with a client's connection is the client's affair; it is cut, and that is all.
     let _ = tokio::time::timeout(CONNECTION_TIMEOUT, serving).await;
-    drop(permit);
+    drop(place);
 }
 
 type Answer = Response<Full<Bytes>>;
@@ -335,18 +409,27 @@ fn scraped(source: &impl Source, status: &Status) -> Vec<u8> {
     metrics.render().into_bytes()
 }
 
-/// The snapshot, taken and written on a thread of its own, so that its size never delays the data path.
+/// The snapshot, taken and written on a thread of its own, so that its size never delays the data path. Those who have
+/// waited while one was taken share the next.
 async fn snapshot<S: Source>(
     shared: &Shared<S>,
     content_type: &'static str,
     write: impl FnOnce(&S, Status) -> Result<Vec<u8>, serde_json::Error> + Send + 'static,
 ) -> Answer {
-    let permit = Arc::clone(&shared.snapshot).acquire_owned().await.expect("the semaphore is never closed");
+    let asked = Instant::now();
+    let mut last = Arc::clone(&shared.snapshot).lock_owned().await;
+    let fresh = last.iter().find(|last| last.content_type == content_type && last.began >= asked);
+    if let Some(fresh) = fresh {
+        return respond(StatusCode::OK, content_type, fresh.body.clone());
+    }
     let source = Arc::clone(&shared.source);
     let written = tokio::task::spawn_blocking(move || {
-        // Goes with the work, not with the client: a client that leaves must not let a second one begin.
-        let _permit = permit;
-        write(&source, source.status())
+        // The lock goes with the work, not with the client: a client that leaves must not let a second one begin.
+        let began = Instant::now();
+        let body = Bytes::from(write(&source, source.status())?);
+        last.retain(|last| last.content_type != content_type);
+        last.push(Snapshot { content_type, began, body: body.clone() });
+        Ok::<_, serde_json::Error>(body)
     });
     match written.await {
         Ok(Ok(body)) => respond(StatusCode::OK, content_type, body),
@@ -356,7 +439,7 @@ async fn snapshot<S: Source>(
 }
 
 fn page() -> Answer {
-    let mut answer = respond(StatusCode::OK, "text/html; charset=utf-8", PAGE.as_bytes().to_vec());
+    let mut answer = respond(StatusCode::OK, "text/html; charset=utf-8", Bytes::from_static(PAGE.as_bytes()));
     let headers = answer.headers_mut();
     let policy = header::HeaderValue::from_str(&POLICY).expect("the policy is plain text");
     headers.insert(header::CONTENT_SECURITY_POLICY, policy);
@@ -372,11 +455,11 @@ fn failed(error: &dyn std::error::Error) -> Answer {
 
 fn text(status: StatusCode, mut line: String) -> Answer {
     line.push('\n');
-    respond(status, "text/plain; charset=utf-8", line.into_bytes())
+    respond(status, "text/plain; charset=utf-8", Bytes::from(line))
 }
 
-fn respond(status: StatusCode, content_type: &'static str, body: Vec<u8>) -> Answer {
-    let mut answer = Response::new(Full::new(Bytes::from(body)));
+fn respond(status: StatusCode, content_type: &'static str, body: Bytes) -> Answer {
+    let mut answer = Response::new(Full::new(body));
     *answer.status_mut() = status;
     let headers = answer.headers_mut();
     headers.insert(header::CONTENT_TYPE, header::HeaderValue::from_static(content_type));

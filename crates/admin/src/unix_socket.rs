@@ -120,11 +120,33 @@ pub struct SocketFile {
     handle: OwnedFd,
 }
 
+/// What is at the path of a bound socket now.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Presence {
+    /// The socket's own file, as far as can be told.
+    There,
+    /// Nothing: the file was deleted, or its folder.
+    Gone,
+    /// Another file.
+    Replaced,
+}
+
 impl SocketFile {
     /// The absolute path.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// Whether whoever connects to the path reaches this socket. Costs two system calls.
+    #[must_use]
+    pub fn presence(&self) -> Presence {
+        let found = rustix::fs::statat(CWD, &self.path, AtFlags::SYMLINK_NOFOLLOW);
+        match (found, rustix::fs::fstat(&self.handle)) {
+            (Err(Errno::NOENT | Errno::NOTDIR), _) => Presence::Gone,
+            (Ok(found), Ok(own)) if !same_file(&found, &own) => Presence::Replaced,
+            _ => Presence::There,
+        }
     }
 }
 

@@ -238,7 +238,7 @@ fn of_mapping(mapping: &Mapping, usable: bool) -> Option<Finding> {
         MappingState::Held => Some(bad(Place::SidecarRelay, "opens are held until a link can take them")),
         MappingState::Starting => Some(bad(Place::ApplicationSidecar, "its socket is not open yet")),
         MappingState::Degraded => {
-            let text = "its socket listens, but applications cannot use it";
+            let text = "its socket listens, but something is wrong with it";
             Some(bad(Place::ApplicationSidecar, text).because(error))
         }
         MappingState::Failed => {

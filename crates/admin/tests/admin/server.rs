@@ -193,21 +193,30 @@ async fn a_hundred_connections_at_once_are_all_answered() {
 }
 
 #[tokio::test]
-async fn one_more_than_the_limit_waits_for_room() {
+async fn silent_connections_keep_nobody_out() {
     let server = Running::tcp().await;
     let mut idle = Vec::new();
-    for _ in 0..MAX_CONNECTIONS {
+    for round in 0..3 * MAX_CONNECTIONS {
         let mut stream = TcpStream::connect(server.tcp_address()).await.unwrap();
-        stream.write_all(b"GET").await.unwrap();
+        // Some say a little, and no more.
+        if round % 2 == 0 {
+            stream.write_all(b"GET").await.unwrap();
+        }
         idle.push(stream);
+        if round % 16 == 0 {
+            assert!(server.get("/healthz").await.starts_with("HTTP/1.1 200"));
+        }
     }
-    let mut late = TcpStream::connect(server.tcp_address()).await.unwrap();
-    late.write_all(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n").await.unwrap();
-    let mut first = [0; 1];
-    let early = tokio::time::timeout(Duration::from_millis(200), late.read(&mut first)).await;
-    assert!(early.is_err(), "answered beyond the limit");
-    drop(idle.pop());
-    assert!(read_all(&mut late).await.starts_with("HTTP/1.1 200"));
+    let began = Instant::now();
+    assert!(server.get("/status").await.starts_with("HTTP/1.1 200"));
+    assert!(began.elapsed() < HEADER_TIMEOUT / 2, "{:?}", began.elapsed());
+    // The oldest has gone, and the newest is still there.
+    assert!(
+        idle[1].read(&mut [0; 1]).await.is_ok_and(|count| count == 0) || idle[1].write(b"x").await.is_err()
+    );
+    let newest = idle.last_mut().unwrap();
+    newest.write_all(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n").await.unwrap();
+    assert!(read_all(newest).await.starts_with("HTTP/1.1 200"));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -236,7 +245,9 @@ async fn a_slow_snapshot_holds_up_snapshots_only() {
     for mut other in others {
         assert!(read_all(&mut other).await.starts_with("HTTP/1.1 200"));
     }
-    assert_eq!(server.stage.begun.load(Ordering::SeqCst), 11);
+    // Those that wait for a snapshot share it: the ten of them hardly take more than one.
+    let begun = server.stage.begun.load(Ordering::SeqCst);
+    assert!((2..=11).contains(&begun), "{begun}");
 }
 
 #[tokio::test]
