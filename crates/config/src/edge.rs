@@ -1,6 +1,7 @@
 //! The file of an edge.
 
 use std::collections::HashMap;
+use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use hopline_link_proto::Liveness;
@@ -29,6 +30,10 @@ pub(crate) const HOLD: (Duration, Duration) = (Duration::ZERO, Duration::from_se
 /// `drain`: not at all, up to what a long transfer may want.
 pub(crate) const DRAIN: (Duration, Duration) = (Duration::ZERO, Duration::from_secs(24 * 3600));
 
+/// Name servers that may be named.
+const MAX_DNS: usize = 8;
+const DNS_PORT: u16 = 53;
+
 /// An edge's file, resolved.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EdgeConfig {
@@ -36,6 +41,8 @@ pub struct EdgeConfig {
     pub relay: Vec<Endpoint>,
     /// Where `/status` is served; `None` for nowhere.
     pub status: Option<StatusConfig>,
+    /// Name servers that are asked in place of those of `/etc/resolv.conf`; empty for those.
+    pub dns: Vec<SocketAddr>,
     /// For this process's links.
     pub keepalive: Liveness,
     /// For mappings that name none of their own; each [`MappingConfig`] has it filled in already.
@@ -96,6 +103,7 @@ fn resolve(root: Field<'_>, env: &Env, report: &mut Report) -> Option<EdgeConfig
     Some(EdgeConfig {
         relay: section.field("relay").and_then(|field| parse_relays(&field, report)).unwrap_or_default(),
         status,
+        dns: section.field("dns").and_then(|field| parse_dns(&field, report)).unwrap_or_default(),
         keepalive: section.parse("keepalive", report).unwrap_or_default(),
         open_timeout,
         hold: section.duration("hold", HOLD, report).unwrap_or(DEFAULT_HOLD),
@@ -195,6 +203,18 @@ fn parse_relays(field: &Field<'_>, report: &mut Report) -> Option<Vec<Endpoint>>
         report.fault(field.node.at, &field.path, "names no relay: name one, or leave the key out after join");
     }
     Some(relays)
+}
+
+fn parse_dns(field: &Field<'_>, report: &mut Report) -> Option<Vec<SocketAddr>> {
+    let elements = field.list(MAX_DNS, "[127.0.0.1:8600]", report)?;
+    let servers = elements.filter_map(|element| {
+        element.parse_with(report, |text| {
+            let alone = || text.parse().map(|ip: IpAddr| SocketAddr::new(ip, DNS_PORT)).ok();
+            let server = text.parse().ok().or_else(alone).filter(|server: &SocketAddr| server.port() != 0);
+            server.ok_or("a name server is an IP address, or IP:PORT, such as 127.0.0.1:8600")
+        })
+    });
+    Some(servers.collect())
 }
 
 fn parse_globs(field: &Field<'_>, report: &mut Report) -> Option<Vec<Glob>> {

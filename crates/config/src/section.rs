@@ -34,6 +34,7 @@ impl Place {
             Self::Edge => &[
                 "relay",
                 "status",
+                "dns",
                 "keepalive",
                 "open_timeout",
                 "hold",

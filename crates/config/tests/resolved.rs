@@ -29,6 +29,7 @@ fn endpoint(host: &str, port: u16) -> Endpoint {
 const FULL: &str = r#"
 relay: [relay-a.example:7443, relay-b.example:7443]   # may be left out after `join`
 status: 127.0.0.1:7801
+dns: ["127.0.0.1:8600", "::1", "[fd00::53]:5353"]
 keepalive: nat,timeout=40s
 open_timeout: 20s
 hold: 0s
@@ -52,6 +53,10 @@ fn a_full_file_resolves() {
     assert_eq!(config.relay, [endpoint("relay-a.example", 7443), endpoint("relay-b.example", 7443)]);
     let listen = StatusAddress::Tcp { host: "127.0.0.1".to_owned(), port: 7801 };
     assert_eq!(config.status, Some(StatusConfig { listen, hosts: Vec::new() }));
+    assert_eq!(
+        config.dns.iter().map(ToString::to_string).collect::<Vec<_>>(),
+        ["127.0.0.1:8600", "[::1]:53", "[fd00::53]:5353"]
+    );
     assert_eq!(config.keepalive, "nat,timeout=40s".parse().unwrap());
     assert_eq!((config.open_timeout, config.hold), (Duration::from_secs(20), Duration::ZERO));
     assert_eq!(config.drain, Duration::from_secs(60));
@@ -292,4 +297,17 @@ fn a_status_address_may_have_host_names() {
     assert_eq!(hosts, ["status.example", "Web-1"]);
     let relay = parse_relay(b"admin: { listen: '[::1]:0', hosts: [a] }", &env()).unwrap().config;
     assert_eq!(relay.admin.unwrap().hosts.len(), 1);
+}
+
+/// A relative path counts with the folder that it lies below.
+#[test]
+fn the_whole_path_of_a_socket_is_bounded() {
+    let text = "connect: { a: { listen: \"unix:run/a.sock\" } }";
+    let below = |length: usize| {
+        parse_edge(text.as_bytes(), &env().working_dir(format!("/{}", "x".repeat(length - 1))))
+    };
+    assert!(below(107 - "/run/a.sock".len()).is_ok());
+    let fault = below(108 - "/run/a.sock".len()).unwrap_err().to_string();
+    assert!(fault.contains("connect.a.listen: \"unix:run/a.sock\": below /xxx"), "{fault}");
+    assert!(fault.contains("it has 108 bytes, a unix socket's path at most 107"), "{fault}");
 }

@@ -6,6 +6,7 @@ use std::time::Instant;
 
 use hopline_admin::access::Access;
 use hopline_config::{Protocol, ServiceConfig};
+use hopline_dns::Resolver;
 use hopline_link::{Abort, Code, Session};
 use hopline_route_proto::{self as route_proto, RoutingHeader, ServiceAd, ServiceState};
 
@@ -21,6 +22,7 @@ use crate::trail::{Trails, loop_abort};
 #[derive(Debug)]
 pub(crate) struct Service {
     pub(crate) config: ServiceConfig,
+    pub(crate) resolver: Resolver,
     pub(crate) figures: Arc<Figures>,
 }
 
@@ -31,18 +33,20 @@ pub(crate) struct Agent {
     /// Sessions that are served, whatever became of their service.
     served: Sessions,
     trails: Trails,
+    resolver: Resolver,
     services: RwLock<BTreeMap<String, Arc<Service>>>,
     /// Counts the lists that there were.
     revision: watch::Sender<u64>,
 }
 
 impl Agent {
-    pub(crate) fn new(configs: &[ServiceConfig], trails: Trails) -> Self {
+    pub(crate) fn new(configs: &[ServiceConfig], trails: Trails, resolver: Resolver) -> Self {
         let agent = Self {
             recall: Recall::default(),
             memory: Memory::default(),
             served: Sessions::default(),
             trails,
+            resolver,
             services: RwLock::default(),
             revision: watch::Sender::new(0),
         };
@@ -63,7 +67,7 @@ impl Agent {
                 older => {
                     touched.push(name.clone());
                     let figures = older.map(|service| Arc::clone(&service.figures)).unwrap_or_default();
-                    Arc::new(Service { config: config.clone(), figures })
+                    Arc::new(Service { config: config.clone(), resolver: self.resolver.clone(), figures })
                 }
             };
             services.insert(name, service);

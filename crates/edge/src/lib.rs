@@ -19,6 +19,7 @@ mod fault;
 pub mod forward;
 mod inspect;
 mod kept;
+mod listening;
 pub mod local;
 mod mapping;
 mod metrics;
@@ -29,6 +30,7 @@ mod reload;
 mod serving;
 mod sidecar;
 mod status;
+mod status_address;
 mod trail;
 mod uplink;
 mod uplinks;
@@ -36,8 +38,9 @@ mod uplinks;
 use std::sync::Arc;
 use std::time::Duration;
 
-use hopline_admin::{Address, Server};
-use hopline_config::{EdgeConfig, Endpoint, HostName, MappingConfig, StatusAddress, StatusConfig};
+use hopline_admin::Address;
+use hopline_config::{EdgeConfig, Endpoint, MappingConfig};
+use hopline_dns::{Resolver, Sources};
 use hopline_identity::Machine;
 use hopline_link::{Code, close_all};
 use tokio::sync::watch;
@@ -69,28 +72,9 @@ pub enum StartError {
         /// What is wrong with it.
         error: String,
     },
-    /// No mapping's socket could be opened, and there are no services.
-    #[error("{}", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"))]
-    Bind(Vec<BindError>),
-    /// A mapping's group.
-    #[error("mapping {mapping}: no group {group:?} on this machine")]
-    Group {
-        /// The mapping.
-        mapping: String,
-        /// The group as written.
-        group: String,
-    },
-    /// The status address.
+    /// The status address can't be one, however often it is tried.
     #[error(transparent)]
     Status(#[from] hopline_admin::ServeError),
-    /// The status address does not resolve.
-    #[error("status address {address}: {error}")]
-    StatusName {
-        /// As written.
-        address: String,
-        /// What the resolver says.
-        error: std::io::Error,
-    },
 }
 
 /// A running edge. Dropping it stops it without a goodbye; see [`Edge::shutdown`].
@@ -100,62 +84,44 @@ pub struct Edge {
     uplinks: Arc<Uplinks>,
     sidecar: Arc<Sidecar>,
     agent: Arc<Agent>,
-    status: Option<Address>,
+    status: watch::Receiver<Option<Address>>,
     stop: watch::Sender<bool>,
     tasks: JoinSet<()>,
 }
 
 impl Edge {
-    /// Opens the mappings' sockets, then keeps links to the relays and serves until [`Edge::shutdown`].
+    /// Keeps links to the relays, opens the mappings' sockets and serves until [`Edge::shutdown`].
     ///
-    /// A mapping whose socket can't be opened does not stop the others: its state says so, and it is tried again.
+    /// The link comes first: the sockets are opened once it is up, or after half a second. A mapping whose socket can't
+    /// be opened does not stop the others: its state says so, and it is tried again; so is a status address.
     ///
     /// # Errors
     /// See [`StartError`]; nothing runs then.
     pub async fn start(config: EdgeConfig, machine: Machine) -> Result<Self, StartError> {
         let relays = relays(&config, &machine)?;
-        let status = match &config.status {
-            Some(StatusConfig { listen, hosts }) => {
-                let server = Server::bind(&status_address(listen).await?).await?;
-                Some(server.allow_hosts(hosts.iter().map(HostName::as_str)))
-            }
-            None => None,
-        };
         let sidecar = Arc::new(Sidecar::default());
-        let change = sidecar.apply(&config.connect).await?;
-        if !change.errors.is_empty()
-            && change.errors.len() == change.bound.len()
-            && config.services.is_empty()
-        {
-            return Err(StartError::Bind(change.errors));
-        }
-        let uplinks = Arc::new(Uplinks::new(relays, &config, machine));
-        let agent = Arc::new(Agent::new(&config.services, uplinks.trails.clone()));
+        let resolver = Resolver::new(Sources { servers: config.dns.clone(), ..Sources::default() });
+        let uplinks = Arc::new(Uplinks::new(relays, &config, machine, resolver.clone()));
+        let agent = Arc::new(Agent::new(&config.services, uplinks.trails.clone(), resolver));
         let (stop, stopped) = watch::channel(false);
         let mut tasks = JoinSet::new();
         for uplink in uplinks.all() {
             let (uplinks, sidecar) = (Arc::clone(&uplinks), Arc::clone(&sidecar));
             tasks.spawn(uplink::run(uplinks, Arc::clone(uplink), sidecar, Arc::clone(&agent)));
         }
-        for (mapping, listener) in change.bound {
-            tasks.spawn(mapping.serve(listener, Arc::clone(&uplinks)));
-        }
-        let local = status.as_ref().map(|server| server.local_addr().clone());
-        if let Some(server) = status {
-            let source = status::Source::new(Arc::clone(&uplinks), Arc::clone(&sidecar), Arc::clone(&agent));
-            let mut stopped = stopped;
-            tasks.spawn(async move {
-                // The sender lives as long as the edge: an error means that it is gone.
-                server.serve(source, async move { drop(stopped.wait_for(|stop| *stop).await) }).await;
-            });
-        }
-        Ok(Self { config, uplinks, sidecar, agent, status: local, stop, tasks })
+        let source = status::Source::new(Arc::clone(&uplinks), Arc::clone(&sidecar), Arc::clone(&agent));
+        let status = match &config.status {
+            Some(wanted) => status_address::serve(wanted, source, stopped, &mut tasks).await?,
+            None => watch::channel(None).1,
+        };
+        sidecar.apply(&config.connect, &uplinks).await;
+        Ok(Self { config, uplinks, sidecar, agent, status, stop, tasks })
     }
 
-    /// The status address, with the real port.
+    /// The status address, with the real port; `None` where there is none, or it could not be opened yet.
     #[must_use]
-    pub fn status_addr(&self) -> Option<&Address> {
-        self.status.as_ref()
+    pub fn status_addr(&self) -> Option<Address> {
+        self.status.borrow().clone()
     }
 
     /// Where a mapping listens, with the real port: `unix:PATH` or `HOST:PORT`. `None` if there is no such mapping,
@@ -163,6 +129,12 @@ impl Edge {
     #[must_use]
     pub fn listens(&self, mapping: &str) -> Option<String> {
         self.sidecar.listens(mapping)
+    }
+
+    /// Why a mapping's socket is not the one that the file asks for; `None` while it is.
+    #[must_use]
+    pub fn trouble(&self, mapping: &str) -> Option<String> {
+        self.sidecar.trouble(mapping)
     }
 
     /// Waits until a link to a relay is up and everything was announced on it.
@@ -206,6 +178,7 @@ impl Edge {
         if !close_all(&links, Code::SHUTDOWN, "the edge stops", GOODBYE).await {
             tracing::warn!("some links did not take their goodbye in time");
         }
+        self.sidecar.stop().await;
         self.tasks.shutdown().await;
         tracing::info!("edge stopped");
     }
@@ -223,16 +196,4 @@ fn relays(config: &EdgeConfig, machine: &Machine) -> Result<Vec<Endpoint>, Start
     };
     let stored: Vec<Endpoint> = machine.relays().iter().map(parse).collect::<Result<_, _>>()?;
     if stored.is_empty() { Err(StartError::NoRelay) } else { Ok(stored) }
-}
-
-async fn status_address(address: &StatusAddress) -> Result<Address, StartError> {
-    match address {
-        StatusAddress::Unix(path) => Ok(Address::Unix(path.clone())),
-        StatusAddress::Tcp { host, port } => {
-            let failed = |error| StartError::StatusName { address: address.to_string(), error };
-            let mut found = tokio::net::lookup_host((host.as_str(), *port)).await.map_err(failed)?;
-            let first = found.next().ok_or_else(|| failed(std::io::ErrorKind::NotFound.into()))?;
-            Ok(Address::Tcp(first))
-        }
-    }
 }

@@ -8,18 +8,14 @@ use hopline_config::MappingConfig;
 use hopline_h2_watch::{Cause, EndedBy};
 use hopline_link::{Abort, Code};
 use tokio::sync::watch;
-use tokio::task::JoinSet;
-use tokio::time::MissedTickBehavior;
 
 use crate::fault::{Figures, log_end};
-use crate::inspect::{Inspection, TICK};
-use crate::local::{BindError, ListenSpec, ListenerHealth, LocalListener, LocalStream};
+use crate::inspect::Inspection;
+use crate::listening::SocketState;
+use crate::local::LocalStream;
 use crate::opening::{Carried, Opening};
 use crate::pump::{Broken, Connection, Flow, say_last};
 use crate::uplinks::Uplinks;
-
-/// How long until a socket that could not be opened is tried again.
-pub(crate) const BIND_AGAIN: Duration = Duration::from_secs(5);
 
 /// From so much silence of a link on it is worth a word in the reason.
 const SILENCE: Duration = Duration::from_secs(1);
@@ -30,115 +26,19 @@ pub(crate) struct Mapping {
     pub(crate) config: MappingConfig,
     pub(crate) figures: Arc<Figures>,
     pub(crate) inspection: Arc<Inspection>,
-    spec: ListenSpec,
-    socket: watch::Sender<Option<Socket>>,
-    closing: watch::Sender<bool>,
-}
-
-/// The socket of a mapping, while it is open.
-#[derive(Debug, Clone)]
-pub(crate) struct Socket {
-    /// `unix:PATH` or `HOST:PORT`.
-    pub(crate) listens: String,
-    pub(crate) health: ListenerHealth,
+    /// The socket of its name; see `listening`, which sees to it.
+    pub(crate) socket: watch::Sender<SocketState>,
 }
 
 impl Mapping {
-    /// A mapping; it goes on with the figures of its name's earlier entry, and with what that has read if it still reads.
-    pub(crate) fn new(config: MappingConfig, spec: ListenSpec, before: Option<&Self>) -> Self {
+    /// A mapping; it goes on with the socket and the figures of its name's earlier entry, and with what that has read if
+    /// it still reads.
+    pub(crate) fn new(config: MappingConfig, before: Option<&Self>) -> Self {
         let figures = before.map(|before| Arc::clone(&before.figures)).unwrap_or_default();
         let inspection = before.map(|before| &before.inspection).filter(|of| of.is_on() == config.inspect);
         let inspection = inspection.cloned().unwrap_or_else(|| Inspection::new(config.inspect));
-        Self {
-            config,
-            figures,
-            inspection,
-            spec,
-            socket: watch::Sender::new(None),
-            closing: watch::Sender::new(false),
-        }
-    }
-
-    pub(crate) fn socket(&self) -> Option<Socket> {
-        self.socket.borrow().clone()
-    }
-
-    /// Opens the socket; a failure is kept for the status.
-    pub(crate) async fn bind(&self) -> Result<LocalListener, BindError> {
-        let listener =
-            LocalListener::bind(self.config.service.as_str(), &self.spec).await.inspect_err(|error| {
-                self.figures.fault.note(&Abort::new(Code::INTERNAL, error.to_string()));
-            })?;
-        let listens = match (listener.unix_path(), listener.tcp_addresses().first()) {
-            (Some(path), _) => format!("unix:{}", path.display()),
-            (None, Some(address)) => address.to_string(),
-            (None, None) => self.config.listen.to_string(),
-        };
-        tracing::info!(mapping = %self.config.service, %listens, "mapping open");
-        self.socket.send_replace(Some(Socket { listens, health: listener.health() }));
-        Ok(listener)
-    }
-
-    /// Closes the socket; connections that came by it run on. Resolves when its address is free.
-    pub(crate) async fn close(&self) {
-        self.closing.send_replace(true);
-        // The sender lives in `self`.
-        drop(self.socket.subscribe().wait_for(Option::is_none).await);
-    }
-
-    /// Accepts connections until the mapping is closed or the edge is on its way out; those that are open then run
-    /// on. Without a listener it tries to get one first.
-    pub(crate) async fn serve(self: Arc<Self>, listener: Option<LocalListener>, uplinks: Arc<Uplinks>) {
-        let mut closing = self.closing.subscribe();
-        let mut leaving = uplinks.leaving();
-        let stop = async {
-            tokio::select! {
-                _ = closing.wait_for(|closing| *closing) => {}
-                _ = leaving.wait_for(Option::is_some) => {}
-            }
-        };
-        tokio::pin!(stop);
-        let listener = match listener {
-            Some(listener) => Some(listener),
-            None => tokio::select! {
-                listener = self.bind_later() => Some(listener),
-                () = &mut stop => None,
-            },
-        };
-        let mut tasks = JoinSet::new();
-        let mut ticks = tokio::time::interval(TICK);
-        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        if let Some(mut listener) = listener {
-            loop {
-                let stream = tokio::select! {
-                    stream = listener.accept() => stream,
-                    _ = ticks.tick(), if self.inspection.is_busy() => {
-                        self.inspection.tick(uplinks.round_trip(self.config.service.as_str()));
-                        continue;
-                    }
-                    // It comes from a task that was spawned below, after the look above.
-                    () = self.inspection.woken(), if !self.inspection.is_busy() => continue,
-                    () = &mut stop => break,
-                };
-                let (mapping, uplinks) = (Arc::clone(&self), Arc::clone(&uplinks));
-                tasks.spawn(async move {
-                    // The application learns it from its connection, people from the status.
-                    let _ = mapping.carry(stream, &uplinks).await;
-                });
-                while tasks.try_join_next().is_some() {}
-            }
-        }
-        self.socket.send_replace(None);
-        while tasks.join_next().await.is_some() {}
-    }
-
-    async fn bind_later(&self) -> LocalListener {
-        loop {
-            tokio::time::sleep(BIND_AGAIN).await;
-            if let Ok(listener) = self.bind().await {
-                return listener;
-            }
-        }
+        let socket = before.map(|before| before.socket.clone()).unwrap_or_default();
+        Self { config, figures, inspection, socket }
     }
 
     /// One application's connection, from its accept to its end.

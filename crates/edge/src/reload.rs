@@ -1,18 +1,16 @@
 //! A changed config file, taken over by a running edge.
 
-use std::sync::Arc;
-
 use hopline_config::EdgeConfig;
 use hopline_identity::Machine;
 
-use crate::{Edge, StartError};
+use crate::Edge;
 
 /// What a reload has changed.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Reloaded {
     /// Mappings whose sockets were opened.
     pub added: Vec<String>,
-    /// Mappings whose sockets were closed and opened again.
+    /// Mappings whose entries have changed.
     pub changed: Vec<String>,
     /// Mappings whose sockets were closed.
     pub removed: Vec<String>,
@@ -66,18 +64,12 @@ impl Edge {
         Ok(true)
     }
 
-    /// Takes over the mappings and services of a changed file. What is the same in both is not touched; sessions of
-    /// what has changed or gone run on to where they lead; new ones go by the new file.
-    ///
-    /// # Errors
-    /// A group that does not exist; nothing is changed then.
-    pub async fn reload(&mut self, config: EdgeConfig) -> Result<Reloaded, StartError> {
-        let change = self.sidecar.apply(&config.connect).await?;
-        for (mapping, listener) in change.bound {
-            self.tasks.spawn(mapping.serve(listener, Arc::clone(&self.uplinks)));
-        }
-        // What served a mapping that an earlier reload has taken away, and is over, is let go of.
-        while self.tasks.try_join_next().is_some() {}
+    /// Takes over the mappings, services and name servers of a changed file. What is the same in both is not touched;
+    /// sessions of what has changed or gone run on to where they lead; new ones go by the new file. A socket that can't
+    /// be opened leaves the one that the mapping had; it is tried again.
+    pub async fn reload(&mut self, config: EdgeConfig) -> Reloaded {
+        self.uplinks.resolver.use_servers(config.dns.clone());
+        let change = self.sidecar.apply(&config.connect, &self.uplinks).await;
         let services = self.agent.apply(&config.services);
         let now = &self.config;
         let differs = [
@@ -98,14 +90,14 @@ impl Edge {
             passing: kept.passing,
             ..config
         };
-        Ok(Reloaded {
+        Reloaded {
             added: change.added,
             changed: change.changed,
             removed: change.removed,
             services,
-            errors: change.errors.iter().map(ToString::to_string).collect(),
+            errors: change.errors,
             not_applied,
-        })
+        }
     }
 
     /// How long open sessions may run on when the edge stops, by the file in force.

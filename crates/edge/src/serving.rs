@@ -12,7 +12,7 @@ use tokio::time::{Instant, sleep_until, timeout};
 
 use crate::agent::Service;
 use crate::fault::log_end;
-use crate::forward::dial::{DIAL_TIMEOUT, DialError, DialOptions, GRPC_USER_TIMEOUT, dial};
+use crate::forward::dial::{DIAL_TIMEOUT, DialError, DialKind, DialOptions, GRPC_USER_TIMEOUT, dial};
 use crate::kept::{Memory, YOUNG};
 use crate::local::LocalStream;
 use crate::pump::{Beside, Broken, Connection, Flow};
@@ -98,7 +98,7 @@ impl<'a> Serving<'a> {
         let connection = match dialled {
             Ok(stream) => Connection::new(LocalStream::from(stream)),
             Err(error) => {
-                let abort = Abort::new(Code::DIAL_FAILED, error.to_string());
+                let abort = Abort::new(code_of(&error), error.to_string());
                 self.service.figures.opens.refuse(&abort.code.name());
                 self.service.figures.fault.note(&abort);
                 self.session.abort_with(abort.clone());
@@ -143,7 +143,7 @@ impl<'a> Serving<'a> {
         let user_timeout = (config.protocol == Protocol::Grpc).then_some(GRPC_USER_TIMEOUT);
         let options =
             DialOptions { timeout: dial_timeout(time_left), user_timeout, ..DialOptions::default() };
-        let dialled = dial(&config.target.host, config.target.port, &options);
+        let dialled = dial(&self.service.resolver, &config.target.host, config.target.port, &options);
         tokio::pin!(dialled);
         loop {
             tokio::select! {
@@ -222,6 +222,10 @@ impl<'a> Serving<'a> {
         }
         Instant::now() + YOUNG + LONGER
     }
+}
+
+fn code_of(error: &DialError) -> Code {
+    if error.kind == DialKind::Crowded { Code::OVERLOAD } else { Code::DIAL_FAILED }
 }
 
 /// How long the dial of an open may take whose sidecar waits so long for the answer: a little less, so that the

@@ -2,81 +2,136 @@
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
-use hopline_config::{Listen, MappingConfig};
-use hopline_link::{Abort, Code};
+use hopline_config::MappingConfig;
+use hopline_link::Abort;
 use hopline_route_proto::Interest;
-use tokio::sync::watch;
+use tokio::sync::{mpsc, oneshot, watch};
+use tokio::task::JoinSet;
+use tokio::time::{Instant, timeout_at};
 
-use crate::StartError;
-use crate::local::{BindError, ListenSpec, LocalListener, LocalStream};
-use crate::mapping::{BIND_AGAIN, Mapping};
+use crate::listening::{Listening, Opened, Order};
+use crate::local::{BindFault, LocalStream};
+use crate::mapping::Mapping;
 use crate::uplinks::Uplinks;
 
-/// A mapping that is to be served, with its socket if that could be opened.
-pub(crate) type Bound = (Arc<Mapping>, Option<LocalListener>);
+/// How long a new list waits for its sockets. What takes longer (a group of LDAP, a host name) goes on behind it.
+const PATIENCE: Duration = Duration::from_secs(4);
+/// Orders that may wait for the task of a name.
+const ORDERS: usize = 4;
 
 #[derive(Debug, Default)]
 pub(crate) struct Sidecar {
-    mappings: Mutex<BTreeMap<String, Arc<Mapping>>>,
+    mappings: Mutex<BTreeMap<String, Served>>,
     /// Counts the lists that there were.
     revision: watch::Sender<u64>,
+    /// The tasks of the names.
+    tasks: Mutex<JoinSet<()>>,
+}
+
+/// A mapping, and the task that sees to its socket.
+#[derive(Debug, Clone)]
+struct Served {
+    mapping: Arc<Mapping>,
+    orders: mpsc::Sender<Order>,
 }
 
 /// What a new list of mappings changes.
 #[derive(Debug, Default)]
 pub(crate) struct Change {
-    pub(crate) bound: Vec<Bound>,
-    pub(crate) errors: Vec<BindError>,
+    /// What could not be opened; it is tried again.
+    pub(crate) errors: Vec<String>,
     pub(crate) added: Vec<String>,
     pub(crate) changed: Vec<String>,
     pub(crate) removed: Vec<String>,
 }
 
+/// A mapping whose task has been told what to serve.
+struct Told {
+    served: Served,
+    /// Where it listened before, as written, if that has changed.
+    before: Option<String>,
+    opened: oneshot::Receiver<Opened>,
+}
+
+impl Served {
+    async fn serve(&self, before: Option<String>) -> Told {
+        let (opened, waiting) = oneshot::channel();
+        // It is there for as long as the edge is.
+        let _ = self.orders.send(Order::Serve(Arc::clone(&self.mapping), opened)).await;
+        Told { served: self.clone(), before, opened: waiting }
+    }
+
+    async fn tell(&self, order: impl FnOnce(oneshot::Sender<()>) -> Order) {
+        let (done, waiting) = oneshot::channel();
+        let _ = self.orders.send(order(done)).await;
+        let _ = waiting.await;
+    }
+}
+
 impl Sidecar {
-    /// Makes the mappings those of `configs`. Only what differs is touched: a mapping that is gone or has changed
-    /// closes its socket, and its connections run on; a new or changed one opens its socket.
-    ///
-    /// # Errors
-    /// A group that does not exist; nothing is changed then.
-    pub(crate) async fn apply(&self, configs: &[MappingConfig]) -> Result<Change, StartError> {
-        let mut wanted = BTreeMap::new();
-        for config in configs {
-            wanted.insert(config.service.to_string(), (config, listen_spec(config)?));
-        }
+    /// Makes the mappings those of `configs`. A mapping that is gone closes its socket, and its connections run on. One
+    /// whose entry has changed keeps the socket that it has until the new one is open. What is the same is not touched,
+    /// but its socket is looked after at once. Resolves when each socket has been tried.
+    pub(crate) async fn apply(&self, configs: &[MappingConfig], uplinks: &Arc<Uplinks>) -> Change {
         let mut change = Change::default();
         let before = self.lock().clone();
-        for (name, mapping) in &before {
-            match wanted.get(name) {
-                Some((config, _)) if **config == mapping.config => {
-                    wanted.remove(name);
-                    continue;
-                }
-                Some(_) => change.changed.push(name.clone()),
-                None => change.removed.push(name.clone()),
+        for (name, served) in &before {
+            if !configs.iter().any(|config| config.service.as_str() == name) {
+                change.removed.push(name.clone());
+                self.lock().remove(name);
+                // Another mapping may want its address.
+                served.tell(Order::Close).await;
             }
-            mapping.close().await;
-            self.lock().remove(name);
         }
-        for (name, (config, spec)) in wanted {
-            if !before.contains_key(&name) {
-                change.added.push(name.clone());
+        let mut told = Vec::new();
+        for config in configs {
+            let name = config.service.to_string();
+            let known = before.get(&name);
+            if let Some(served) = known.filter(|served| served.mapping.config == *config) {
+                told.push(served.serve(None).await);
+                continue;
             }
-            let mapping = Mapping::new(config.clone(), spec, before.get(&name).map(Arc::as_ref));
-            let mapping = Arc::new(mapping);
-            let listener = mapping.bind().await.map_err(|error| change.errors.push(error)).ok();
-            self.lock().insert(name, Arc::clone(&mapping));
-            change.bound.push((mapping, listener));
+            let mapping = Arc::new(Mapping::new(config.clone(), known.map(|served| &*served.mapping)));
+            let listen = known.map(|served| served.mapping.config.listen.to_string());
+            let orders = match known {
+                Some(served) => {
+                    change.changed.push(name.clone());
+                    served.orders.clone()
+                }
+                None => {
+                    change.added.push(name.clone());
+                    self.begin(&mapping, uplinks)
+                }
+            };
+            let served = Served { mapping, orders };
+            self.lock().insert(name, served.clone());
+            told.push(served.serve(listen).await);
         }
         self.revision.send_modify(|revision| *revision += 1);
-        for error in &change.errors {
-            tracing::error!("{error}; trying again every {} s", BIND_AGAIN.as_secs());
-        }
-        Ok(change)
+        change.errors = settle(told).await;
+        change
+    }
+
+    /// The task of a new name.
+    fn begin(&self, mapping: &Arc<Mapping>, uplinks: &Arc<Uplinks>) -> mpsc::Sender<Order> {
+        let (orders, received) = mpsc::channel(ORDERS);
+        let mut tasks = self.tasks.lock().unwrap_or_else(PoisonError::into_inner);
+        // What served a mapping that is gone, and is over, is let go of.
+        while tasks.try_join_next().is_some() {}
+        tasks.spawn(Listening::new(Arc::clone(mapping), Arc::clone(uplinks)).run(received));
+        orders
+    }
+
+    /// Ends every socket and what came by them.
+    pub(crate) async fn stop(&self) {
+        let mut tasks = std::mem::take(&mut *self.tasks.lock().unwrap_or_else(PoisonError::into_inner));
+        tasks.shutdown().await;
     }
 
     pub(crate) fn mappings(&self) -> Vec<Arc<Mapping>> {
-        self.lock().values().cloned().collect()
+        self.lock().values().map(|served| Arc::clone(&served.mapping)).collect()
     }
 
     /// Changes when there is a new list of mappings.
@@ -89,8 +144,14 @@ impl Sidecar {
         Interest { services: self.lock().keys().cloned().collect() }
     }
 
+    pub(crate) fn trouble(&self, mapping: &str) -> Option<String> {
+        let state = self.lock().get(mapping)?.mapping.socket.borrow().clone();
+        Some(state.trouble?.0)
+    }
+
     pub(crate) fn listens(&self, mapping: &str) -> Option<String> {
-        Some(self.lock().get(mapping)?.socket()?.listens)
+        let state = self.lock().get(mapping)?.mapping.socket.borrow().clone();
+        Some(state.socket?.listens)
     }
 
     /// Carries one connection that did not come by a socket of ours: by a mapping that has none.
@@ -101,46 +162,78 @@ impl Sidecar {
         uplinks: &Arc<Uplinks>,
     ) -> Result<(), Abort> {
         let name = config.service.to_string();
-        let spec = listen_spec(&config).map_err(|error| Abort::new(Code::INTERNAL, error.to_string()))?;
         let mapping = {
             let mut mappings = self.lock();
-            let mapping = mappings.entry(name).or_insert_with(|| Arc::new(Mapping::new(config, spec, None)));
-            Arc::clone(mapping)
+            let served = mappings.entry(name).or_insert_with(|| {
+                // Nobody sees to a socket: there is none.
+                Served { mapping: Arc::new(Mapping::new(config, None)), orders: mpsc::channel(1).0 }
+            });
+            Arc::clone(&served.mapping)
         };
         self.revision.send_modify(|revision| *revision += 1);
         mapping.carry(stream, uplinks).await
     }
 
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<String, Arc<Mapping>>> {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<String, Served>> {
         self.mappings.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-fn listen_spec(config: &MappingConfig) -> Result<ListenSpec, StartError> {
-    Ok(match &config.listen {
-        Listen::Tcp { host, port } => ListenSpec::Tcp { host: host.clone(), port: *port },
-        Listen::Unix(path) => ListenSpec::Unix {
-            path: path.clone(),
-            mode: config.mode,
-            gid: config.group.as_deref().map(|group| gid(config.service.as_str(), group)).transpose()?,
-            make_folder: path
-                .parent()
-                .and_then(|folder| folder.file_name())
-                .is_some_and(|name| name == "hopline"),
-        },
-    })
+/// Waits until each socket has been tried; says what could not be opened. Mappings that take each other's addresses are
+/// told again once those have moved that could, and those that wait for each other in a ring let go of what they have.
+async fn settle(mut told: Vec<Told>) -> Vec<String> {
+    let deadline = Instant::now() + PATIENCE;
+    let mut rings = 1;
+    loop {
+        let count = told.len();
+        let (failed, mut errors) = outcomes(told, deadline).await;
+        let moved = failed.len() < count;
+        let held: Vec<String> = failed.iter().filter_map(|served| served.1.clone()).collect();
+        let waits = |served: &Served| held.contains(&served.mapping.config.listen.to_string());
+        if !failed.iter().any(|(served, _, busy)| *busy && waits(served)) {
+            errors.extend(failed.iter().map(|(served, ..)| trouble(served)));
+            return errors;
+        }
+        if !moved {
+            if rings == 0 {
+                errors.extend(failed.iter().map(|(served, ..)| trouble(served)));
+                return errors;
+            }
+            rings -= 1;
+            for (served, ..) in
+                failed.iter().filter(|(served, before, busy)| *busy && before.is_some() && waits(served))
+            {
+                served.tell(Order::Release).await;
+            }
+        }
+        told = Vec::new();
+        for (served, before, _) in failed {
+            told.push(served.serve(before).await);
+        }
+    }
 }
 
-/// A group's number, by its name or as it stands.
-fn gid(mapping: &str, group: &str) -> Result<u32, StartError> {
-    let missing = || StartError::Group { mapping: mapping.to_owned(), group: group.to_owned() };
-    if let Ok(number) = group.parse() {
-        return Ok(number);
+/// Those that could not be opened, with where they were before and whether the address is busy, and a line for each that
+/// takes longer.
+async fn outcomes(told: Vec<Told>, deadline: Instant) -> (Vec<(Served, Option<String>, bool)>, Vec<String>) {
+    let (mut failed, mut late) = (Vec::new(), Vec::new());
+    for Told { served, before, opened } in told {
+        match timeout_at(deadline, opened).await {
+            Ok(Ok(Err(error))) => {
+                let busy = matches!(error.fault, BindFault::InUse(_) | BindFault::Unix(_));
+                failed.push((served, before, busy));
+            }
+            // Its task has gone with the edge.
+            Ok(Ok(Ok(())) | Err(_)) => {}
+            Err(_) => {
+                late.push(format!("mapping {}: its socket is being opened", served.mapping.config.service))
+            }
+        }
     }
-    let file = std::fs::read_to_string("/etc/group").map_err(|_| missing())?;
-    let found = file.lines().find_map(|line| {
-        let mut fields = line.split(':');
-        (fields.next() == Some(group)).then(|| fields.nth(1)?.parse().ok())?
-    });
-    found.ok_or_else(missing)
+    (failed, late)
+}
+
+fn trouble(served: &Served) -> String {
+    let state = served.mapping.socket.borrow();
+    state.trouble.as_ref().map(|(message, _)| message.clone()).unwrap_or_default()
 }

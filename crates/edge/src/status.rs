@@ -5,13 +5,15 @@ use std::time::{Duration, Instant};
 
 use hopline_admin::metrics::Metrics;
 use hopline_admin::status::{
-    EdgeLink, EdgeStatus, FarAgent, FarState, Hint, Inspect, LinkState, Mapping, MappingState, Role, Service,
-    ServiceState, Status, seconds,
+    EdgeLink, EdgeStatus, FarAgent, FarState, Hint, Inspect, LastError, LinkState, Mapping, MappingState,
+    Role, Service, ServiceState, Status, seconds,
 };
 use hopline_h2_watch as h2_watch;
+use hopline_link::Code;
 use hopline_route_proto::AgentState;
 
 use crate::agent::{self, Agent};
+use crate::listening::SocketState;
 use crate::mapping;
 use crate::metrics;
 use crate::sidecar::Sidecar;
@@ -30,10 +32,15 @@ impl Source {
     }
 
     fn mapping(&self, mapping: &mapping::Mapping) -> Mapping {
-        let socket = mapping.socket();
+        let SocketState { socket, trouble } = mapping.socket.borrow().clone();
         let state = match &socket {
+            None if trouble.is_none() => MappingState::Starting,
             None => MappingState::Failed,
-            Some(socket) if socket.health.trouble().is_some() => MappingState::Degraded,
+            // Nobody finds a socket whose file is gone.
+            Some(socket) if trouble.is_some() && socket.listens == mapping.config.listen.to_string() => {
+                MappingState::Failed
+            }
+            Some(socket) if trouble.is_some() || socket.health.trouble().is_some() => MappingState::Degraded,
             Some(_) if self.uplinks.given_up() => MappingState::Degraded,
             Some(_) if self.uplinks.best().is_none() => MappingState::Held,
             Some(_) => MappingState::Ready,
@@ -49,7 +56,7 @@ impl Source {
             sessions: mapping.figures.sessions.status(),
             inspect,
             hints,
-            last_error: mapping.figures.fault.status(),
+            last_error: trouble.map(told).or_else(|| mapping.figures.fault.status()),
             agents: self.agents(mapping.config.service.as_str()),
             agents_known: self.are_agents_known(mapping.config.service.as_str()),
             counts: mapping.figures.counts(),
@@ -143,11 +150,22 @@ impl hopline_admin::Source for Source {
             }
             return Err("no link to a relay".to_owned());
         }
-        match self.sidecar.mappings().iter().find(|mapping| mapping.socket().is_none()) {
+        let mappings = self.sidecar.mappings();
+        let trouble = mappings.iter().find_map(|mapping| mapping.socket.borrow().trouble.clone());
+        if let Some((message, _)) = trouble {
+            return Err(message);
+        }
+        match mappings.iter().find(|mapping| mapping.socket.borrow().socket.is_none()) {
             Some(mapping) => Err(format!("the socket of mapping {} is not open", mapping.config.service)),
             None => Ok(()),
         }
     }
+}
+
+/// What is wrong with a socket, and since when.
+fn told((message, since): (String, Instant)) -> LastError {
+    let reason = Code::INTERNAL.name().into_owned();
+    LastError { reason, hop: 0, message, age_s: seconds(since.elapsed()) }
 }
 
 fn link(uplink: &Uplink, uplinks: &Uplinks) -> EdgeLink {

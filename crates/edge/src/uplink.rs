@@ -1,9 +1,11 @@
 //! One link to one relay: dialled, used, lost, dialled again. While it is silent, another one is dialled beside it.
 
+use std::io;
 use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use hopline_dns::Resolver;
 use hopline_identity::{Machine, connection_fault, relay_name, relay_server_name};
 use hopline_link::{Abort, Backoff, Code, Config, LinkEnd, Mux, Session, Side, reset_if_dead, tune_tcp};
 use hopline_route_proto::RoutingHeader;
@@ -16,7 +18,7 @@ use tokio_rustls::client::TlsStream;
 
 use crate::agent::Agent;
 use crate::control;
-use crate::forward::dial::{DialOptions, dial};
+use crate::forward::dial::{DialOptions, dial_and};
 use crate::sidecar::Sidecar;
 use crate::uplinks::{Uplink, Uplinks};
 
@@ -101,12 +103,8 @@ async fn dial_until_up(uplinks: &Uplinks, uplink: &Uplink, backoff: &Backoff) ->
     loop {
         let relay = uplink.relay.clone();
         // As it is now: another `join` may have renewed its certificate.
-        let machine = uplinks.identity();
-        dials.spawn(async move {
-            let dialled = dial_once(&relay.host, relay.port, machine);
-            let dialled = tokio::time::timeout(DIAL_TIMEOUT, dialled).await;
-            dialled.unwrap_or_else(|_| Err(format!("no answer within {} s", DIAL_TIMEOUT.as_secs())))
-        });
+        let (machine, resolver) = (uplinks.identity(), uplinks.resolver.clone());
+        dials.spawn(async move { dial_once(&resolver, &relay.host, relay.port, machine).await });
         let pause = tokio::time::sleep(backoff.pause(Instant::now(), rand::random()));
         tokio::pin!(pause);
         loop {
@@ -130,20 +128,20 @@ async fn dial_until_up(uplinks: &Uplinks, uplink: &Uplink, backoff: &Backoff) ->
     }
 }
 
-async fn dial_once(host: &str, port: u16, machine: Machine) -> Result<Dialled, String> {
+async fn dial_once(resolver: &Resolver, host: &str, port: u16, machine: Machine) -> Result<Dialled, String> {
     // A clock that is wrong may be set, and a certificate renewed: both are looked at anew each time.
     machine.check_dates().map_err(|fault| fault.to_string())?;
     let options = DialOptions { timeout: DIAL_TIMEOUT, keepalive: false, user_timeout: None };
-    let stream = dial(host, port, &options).await.map_err(|error| error.to_string())?;
-    tune_tcp(&stream).map_err(|error| error.to_string())?;
-    let tls = TlsConnector::from(machine.client_config()).connect(relay_server_name(), stream).await;
-    match tls {
-        Ok(tls) => Ok(Dialled { tls, machine }),
-        Err(error) => {
+    let tls = TlsConnector::from(machine.client_config());
+    let shake = async |stream: TcpStream, _| {
+        tune_tcp(&stream)?;
+        tls.connect(relay_server_name(), stream).await.map_err(|error| {
             let why = machine.clock_fault(&error).unwrap_or_else(|| connection_fault(&error));
-            Err(format!("TLS handshake with {host}:{port}: {why}"))
-        }
-    }
+            io::Error::new(error.kind(), format!("TLS handshake: {why}"))
+        })
+    };
+    let tls = dial_and(resolver, host, port, &options, shake).await.map_err(|error| error.to_string())?;
+    Ok(Dialled { tls, machine })
 }
 
 /// A connection to a relay, and as whom.

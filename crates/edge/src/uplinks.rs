@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use hopline_config::{EdgeConfig, Endpoint};
+use hopline_dns::Resolver;
 use hopline_identity::Machine;
 use hopline_link::{Abort, Code, Liveness, Mux};
 use hopline_route_proto::{AgentFact, AgentState, InstanceId, Name};
@@ -119,6 +120,7 @@ pub(crate) struct Uplinks {
     pub(crate) passing: bool,
     /// A newer process of this machine has once taken over: this one takes over from nobody any more.
     yields: AtomicBool,
+    pub(crate) resolver: Resolver,
     pub(crate) started: Instant,
     hold: Duration,
     held: Arc<Semaphore>,
@@ -137,7 +139,12 @@ pub(crate) struct Uplinks {
 }
 
 impl Uplinks {
-    pub(crate) fn new(relays: Vec<Endpoint>, config: &EdgeConfig, machine: Machine) -> Self {
+    pub(crate) fn new(
+        relays: Vec<Endpoint>,
+        config: &EdgeConfig,
+        machine: Machine,
+        resolver: Resolver,
+    ) -> Self {
         let uplink = |relay| {
             Arc::new(Uplink {
                 relay,
@@ -155,6 +162,7 @@ impl Uplinks {
             liveness: config.keepalive,
             passing: config.passing,
             yields: AtomicBool::new(false),
+            resolver,
             started: now,
             hold: config.hold,
             held: Arc::new(Semaphore::new(MAX_HELD)),

@@ -35,7 +35,11 @@ pub(crate) async fn run(args: Dial, mut stop: Stop) -> anyhow::Result<ExitCode> 
     machine.check_dates()?;
     let edge = tokio::select! {
         edge = Edge::start(config, machine) => edge.context("can't start")?,
-        how = stop.wait() => anyhow::bail!("{}: {}", args.service, stopped_by(how)),
+        // No connection can have come by a socket yet.
+        how = stop.wait() => match pipe {
+            true => anyhow::bail!("{}: {}", args.service, stopped_by(how)),
+            false => return Ok(ExitCode::SUCCESS),
+        },
     };
     let service = args.service.to_string();
     let result = match mapping {
@@ -64,6 +68,10 @@ fn file_of(args: &Dial, listen: &str) -> anyhow::Result<Checked<EdgeConfig>> {
 
 /// Serves a socket until it is told to stop.
 async fn listening(edge: &Edge, service: &str, stop: &mut Stop) -> anyhow::Result<()> {
+    // Somebody waits for it: what can't be opened now is an error, not something to try again.
+    if let Some(trouble) = edge.trouble(service) {
+        anyhow::bail!(trouble);
+    }
     let said = edge.listens(service).map(|listens| format!("{listens}\n")).unwrap_or_default();
     // Whoever reads stdout may be slow; a signal must not wait for that.
     let said = tokio::task::spawn_blocking(move || files::say(&said));

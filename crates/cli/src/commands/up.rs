@@ -23,6 +23,10 @@ pub(crate) fn parse(path: &Path) -> anyhow::Result<Result<Checked<EdgeConfig>, F
 /// What a config file may take from the environment.
 pub(crate) fn env(file: &str) -> Env {
     let env = Env::new(file);
+    let env = match std::env::current_dir() {
+        Ok(folder) => env.working_dir(folder),
+        Err(_) => env,
+    };
     match std::env::var_os("XDG_RUNTIME_DIR") {
         Some(folder) => env.runtime_dir(folder),
         None => env,
@@ -91,19 +95,15 @@ async fn reload(edge: &mut Edge, logging: &mut Logging, path: &Path) {
         Err(error) => return tracing::error!("nothing was reloaded: {}", files::causes(&error)),
     };
     let log = checked.config.log;
-    match edge.reload(checked.config).await {
-        Ok(mut done) => {
-            if logging.reload(&log) {
-                done.not_applied.retain(|key| *key != "log");
-            }
-            tracing::info!(
-                added = ?done.added, changed = ?done.changed, removed = ?done.removed, services = ?done.services,
-                "config file reloaded"
-            );
-            if !done.not_applied.is_empty() {
-                tracing::warn!(keys = ?done.not_applied, "these keys have changed and need a restart");
-            }
-        }
-        Err(error) => tracing::error!("nothing was reloaded: {error}"),
+    let mut done = edge.reload(checked.config).await;
+    if logging.reload(&log) {
+        done.not_applied.retain(|key| *key != "log");
+    }
+    tracing::info!(
+        added = ?done.added, changed = ?done.changed, removed = ?done.removed, services = ?done.services,
+        "config file reloaded"
+    );
+    if !done.not_applied.is_empty() {
+        tracing::warn!(keys = ?done.not_applied, "these keys have changed and need a restart");
     }
 }

@@ -32,7 +32,7 @@ pub(super) fn of(config: &LogConfig, said: Option<&OsStr>) -> (EnvFilter, Option
         Some(Err(fault)) => (None, Some(fault)),
     };
     let filter = filter.unwrap_or_else(|| {
-        EnvFilter::new(format!("warn,hopline={0},{1}", config.level.as_str(), crates(config)))
+        EnvFilter::new(format!("warn,hickory=error,hopline={0},{1}", config.level.as_str(), crates(config)))
     });
     (filter.add_directive(access_lines(config.access)), fault)
 }
@@ -73,10 +73,12 @@ fn access_lines(wanted: bool) -> Directive {
     directive.parse().expect("a target and a level")
 }
 
-/// Our own crates at the level asked for; libraries stay at `warn`.
+/// Our own crates at the level asked for; libraries stay at `warn`, and the one that reads DNS at `error`, for it warns of
+/// each datagram that is not as it should be.
 fn crates(config: &LogConfig) -> String {
     let level = config.level.as_str();
-    let names = ["relay", "edge", "link", "link_proto", "identity", "admin", "config", "demo", "route_proto"];
+    let names =
+        ["relay", "edge", "dns", "link", "link_proto", "identity", "admin", "config", "demo", "route_proto"];
     names.map(|name| format!("hopline_{name}={level}")).join(",")
 }
 

@@ -9,7 +9,7 @@ use crate::ends::reason_at;
 use crate::harness::{Conn, Kind, PATIENCE, Process, World, WorldOptions, hopline, shared, until};
 
 /// Rewrites the file of an edge.
-fn rewrite(world: &World, edge: &str, change: impl FnOnce(String) -> String) {
+pub(crate) fn rewrite(world: &World, edge: &str, change: impl FnOnce(String) -> String) {
     let path = world.folder().join(edge).with_extension("yaml");
     let text = std::fs::read_to_string(&path).unwrap();
     std::fs::write(&path, change(text)).unwrap();

@@ -66,6 +66,7 @@ pub(super) fn parse(
         Listen::Tcp { .. } => check_tcp(&section, &listen, expose == Some(true), report),
     }
     let at = section.field("listen").map_or(section.at, |field| field.node.at);
+    check_whole_path(&listen, at, &section, env, report);
     let mode = mode.unwrap_or(DEFAULT_MODE);
     Some((MappingConfig { service, listen, open_timeout, inspect, explain, mode, group }, at))
 }
@@ -93,6 +94,19 @@ fn default_listen(
         return None;
     }
     Some(Listen::Unix(path))
+}
+
+/// A relative path is short as it is written; the socket has the whole one.
+fn check_whole_path(listen: &Listen, at: Position, section: &Section<'_>, env: &Env, report: &mut Report) {
+    let (Listen::Unix(path), Some(dir)) = (listen, &env.working_dir) else { return };
+    let len = dir.join(path).as_os_str().len();
+    if len > MAX_SOCKET_PATH_BYTES {
+        let message = format_args!(
+            "below {} it has {len} bytes, a unix socket's path at most {MAX_SOCKET_PATH_BYTES}: write a shorter one",
+            dir.display()
+        );
+        report.bad_value(at, &format!("{}.listen", section.path), &listen.to_string(), message);
+    }
 }
 
 fn check_unix(section: &Section<'_>, mode: Option<u32>, has_group: bool, report: &mut Report) {

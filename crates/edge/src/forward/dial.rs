@@ -1,24 +1,29 @@
 //! Dials a server, with the options that watch the one hop that no link watches (P12).
 //!
-//! The name is resolved anew at each dial, so a server may move. Its addresses are tried as RFC 8305 says: IPv6
-//! and IPv4 in turn, the next one as soon as one fails or after 250 ms of silence, the first connection wins.
+//! The name is looked up at each dial, and its addresses are known for their TTL, so a server may move. They are tried
+//! as RFC 8305 says: IPv6 and IPv4 in turn, the next one as soon as one fails or after 250 ms of silence, the first
+//! connection wins.
 
 use std::fmt;
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use futures_util::StreamExt as _;
 use futures_util::stream::FuturesUnordered;
+use hopline_dns::{ResolveError, Resolver};
 use rustix::io::Errno;
 use socket2::{SockRef, TcpKeepalive};
 use tokio::net::{TcpSocket, TcpStream};
+use tokio::sync::Notify;
 use tokio::time::Instant;
 
 /// How long a dial may take in all, the name's resolution included, where nothing else is said.
 pub const DIAL_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long an attempt is alone before the next address is tried beside it (RFC 8305, section 8).
 pub const STAGGER: Duration = Duration::from_millis(250);
+/// The same for one that has connected and is to shake hands still: that takes more round trips.
+pub const HANDSHAKE_STAGGER: Duration = Duration::from_secs(1);
 /// The most addresses of a name that one dial tries.
 pub const MAX_ADDRESSES: usize = 16;
 
@@ -60,6 +65,10 @@ pub enum DialKind {
     Timeout,
     /// The name has no address.
     Name,
+    /// No name server has said what addresses the name has.
+    NameServer,
+    /// As many as may wait for the same name already do.
+    Crowded,
     /// Something else, such as no file descriptor left.
     Other,
 }
@@ -73,6 +82,8 @@ impl DialKind {
             Self::Unreachable => "unreachable",
             Self::Timeout => "no answer in time",
             Self::Name => "no such host",
+            Self::NameServer => "the name could not be resolved",
+            Self::Crowded => "too many at once",
             Self::Other => "failed",
         }
     }
@@ -107,8 +118,8 @@ pub struct DialError {
     pub attempts: Vec<Attempt>,
     /// Addresses beyond [`MAX_ADDRESSES`], or not reached in time.
     pub untried: usize,
-    /// What the resolver said, when it failed.
-    pub resolver: Option<io::Error>,
+    /// Why the name has no addresses, when that is it.
+    pub resolver: Option<ResolveError>,
 }
 
 impl fmt::Display for DialError {
@@ -138,22 +149,42 @@ impl std::error::Error for DialError {}
 /// # Errors
 ///
 /// See [`DialError`]; at the latest after `options.timeout`.
-pub async fn dial(host: &str, port: u16, options: &DialOptions) -> Result<TcpStream, DialError> {
-    let deadline = Instant::now() + options.timeout;
-    let name_error = |kind, resolver| DialError {
+pub async fn dial(
+    resolver: &Resolver,
+    host: &str,
+    port: u16,
+    options: &DialOptions,
+) -> Result<TcpStream, DialError> {
+    dial_and(resolver, host, port, options, |stream, _| std::future::ready(Ok(stream))).await
+}
+
+/// As [`dial`], and each connection is only won once `shake` has succeeded on it: an address that accepts and then says
+/// nothing is passed over like one that does not accept. The socket address is that of the connection.
+///
+/// # Errors
+///
+/// See [`DialError`]; at the latest after `options.timeout`.
+pub async fn dial_and<T, F: Future<Output = io::Result<T>>>(
+    resolver: &Resolver,
+    host: &str,
+    port: u16,
+    options: &DialOptions,
+    shake: impl Fn(TcpStream, SocketAddr) -> F,
+) -> Result<T, DialError> {
+    let began = Instant::now();
+    let deadline = began + options.timeout;
+    let resolved = tokio::time::timeout_at(deadline, resolver.resolve(host, port)).await;
+    let resolved = resolved.unwrap_or_else(|_| {
+        Err(ResolveError::Silent { servers: resolver.servers(), within: began.elapsed() })
+    });
+    let addresses = resolved.map(in_turn).map_err(|error| DialError {
         target: target(host, port),
-        kind,
+        kind: kind_of_name(&error),
         attempts: Vec::new(),
         untried: 0,
-        resolver,
-    };
-    let addresses = match tokio::time::timeout_at(deadline, resolve(host, port)).await {
-        Err(_) => return Err(name_error(DialKind::Timeout, Some(io::Error::other("resolving the name")))),
-        Ok(Err(error)) => return Err(name_error(DialKind::Name, Some(error))),
-        Ok(Ok(addresses)) if addresses.is_empty() => return Err(name_error(DialKind::Name, None)),
-        Ok(Ok(addresses)) => addresses,
-    };
-    race(&addresses, deadline, options).await.map_err(|failed| DialError {
+        resolver: Some(error),
+    })?;
+    race(&addresses, deadline, options, shake).await.map_err(|failed| DialError {
         target: target(host, port),
         kind: kind_of(&failed),
         untried: addresses.len().saturating_sub(failed.len()),
@@ -166,17 +197,20 @@ fn target(host: &str, port: u16) -> String {
     if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") }
 }
 
-/// Every address of the host once, families in turn.
-async fn resolve(host: &str, port: u16) -> io::Result<Vec<SocketAddr>> {
-    if host.eq_ignore_ascii_case("localhost") {
-        let loopbacks = [IpAddr::V6(Ipv6Addr::LOCALHOST), IpAddr::V4(Ipv4Addr::LOCALHOST)];
-        return Ok(loopbacks.map(|ip| SocketAddr::new(ip, port)).to_vec());
+fn kind_of_name(error: &ResolveError) -> DialKind {
+    match error {
+        ResolveError::NotFound { .. } | ResolveError::Name { .. } | ResolveError::Zone { .. } => {
+            DialKind::Name
+        }
+        ResolveError::Crowded { .. } => DialKind::Crowded,
+        ResolveError::Silent { .. } | ResolveError::Failed { .. } | ResolveError::Interrupted { .. } => {
+            DialKind::NameServer
+        }
     }
-    Ok(in_turn(tokio::net::lookup_host((host, port)).await?))
 }
 
 /// The resolver's order, but with the families alternating from the first one's (RFC 8305, section 4).
-fn in_turn(resolved: impl Iterator<Item = SocketAddr>) -> Vec<SocketAddr> {
+fn in_turn(resolved: Vec<SocketAddr>) -> Vec<SocketAddr> {
     let mut first: Vec<SocketAddr> = Vec::new();
     let mut second: Vec<SocketAddr> = Vec::new();
     for address in resolved {
@@ -201,11 +235,13 @@ fn in_turn(resolved: impl Iterator<Item = SocketAddr>) -> Vec<SocketAddr> {
 }
 
 /// The first connection, or how each attempt failed.
-async fn race(
+async fn race<T, F: Future<Output = io::Result<T>>>(
     addresses: &[SocketAddr],
     deadline: Instant,
     options: &DialOptions,
-) -> Result<TcpStream, Vec<Attempt>> {
+    shake: impl Fn(TcpStream, SocketAddr) -> F,
+) -> Result<T, Vec<Attempt>> {
+    let (shake, connected) = (&shake, &Notify::new());
     let mut waiting = addresses.iter().copied().take(MAX_ADDRESSES);
     let mut running = FuturesUnordered::new();
     let mut open: Vec<SocketAddr> = Vec::new();
@@ -222,12 +258,19 @@ async fn race(
             if let Some(address) = waiting.next() {
                 next_start = now + STAGGER;
                 open.push(address);
-                running.push(async move { (address, connect(address, options).await) });
+                running.push(async move {
+                    let shaken = async {
+                        let stream = connect(address, options).await?;
+                        connected.notify_one();
+                        shake(stream, address).await
+                    };
+                    (address, shaken.await)
+                });
             }
         }
         tokio::select! {
             ended = running.next() => match ended {
-                Some((_, Ok(stream))) => return Ok(stream),
+                Some((_, Ok(won))) => return Ok(won),
                 Some((address, Err(error))) => {
                     open.retain(|open| *open != address);
                     failed.push(Attempt { address, error: Some(error) });
@@ -236,6 +279,7 @@ async fn race(
                 // A failure starts the next attempt, so none is left.
                 None => return Err(failed),
             },
+            () = connected.notified() => next_start = Instant::now() + HANDSHAKE_STAGGER,
             () = tokio::time::sleep_until(next_start.min(deadline)) => {}
         }
     }

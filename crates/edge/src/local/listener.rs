@@ -9,7 +9,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
-use hopline_admin::unix_socket::{self, SocketFile, UnixBindError, UnixOptions};
+use hopline_admin::unix_socket::{self, Presence, SocketFile, UnixBindError, UnixOptions};
+use hopline_config::Listen;
+use hopline_dns::{ResolveError, Resolver};
 use rustix::io::Errno;
 use socket2::SockRef;
 use tokio::net::{TcpListener, TcpSocket, UnixListener};
@@ -61,6 +63,19 @@ impl fmt::Display for ListenSpec {
     }
 }
 
+/// What a mapping's `listen`, `mode` and group come to.
+#[must_use]
+pub fn spec(listen: &Listen, mode: u32, gid: Option<u32>) -> ListenSpec {
+    match listen {
+        Listen::Tcp { host, port } => ListenSpec::Tcp { host: host.clone(), port: *port },
+        Listen::Unix(path) => {
+            let folder = path.parent().and_then(Path::file_name);
+            let make_folder = folder.is_some_and(|name| name == "hopline");
+            ListenSpec::Unix { path: path.clone(), mode, gid, make_folder }
+        }
+    }
+}
+
 /// Why a mapping's socket could not be opened: one line with the mapping, the address and the reason.
 #[derive(Debug, thiserror::Error)]
 #[error("mapping {mapping}: {fault}")]
@@ -79,12 +94,12 @@ pub enum BindFault {
     #[error("{0}: another program listens on this address")]
     InUse(SocketAddr),
     /// The host name has no address.
-    #[error("{host}: no such host: {error}")]
+    #[error("{host}: cannot be resolved: {error}")]
     Host {
         /// The name as given.
         host: String,
         /// What the resolver said.
-        error: io::Error,
+        error: ResolveError,
     },
     /// The system refused the TCP address.
     #[error("{address}: cannot listen: {error}")]
@@ -97,6 +112,14 @@ pub enum BindFault {
     /// The unix socket could not be made.
     #[error(transparent)]
     Unix(#[from] UnixBindError),
+    /// The group that the unix socket is to have is not found.
+    #[error("group {group:?} {problem}")]
+    Group {
+        /// The group as written.
+        group: String,
+        /// What was asked, and what came of it.
+        problem: String,
+    },
 }
 
 /// A mapping's open socket. When dropped it closes, refuses what was not accepted yet, and removes its own socket
@@ -169,12 +192,21 @@ impl LocalListener {
     ///
     /// See [`BindFault`]. After an error nothing is left open, and no file of ours at the path.
     pub async fn bind(mapping: &str, spec: &ListenSpec) -> Result<Self, BindError> {
+        Self::open(mapping, spec, &Resolver::default()).await
+    }
+
+    /// As [`LocalListener::bind`], with a resolver for the host name that a TCP socket may have.
+    ///
+    /// # Errors
+    ///
+    /// See [`BindFault`].
+    pub async fn open(mapping: &str, spec: &ListenSpec, resolver: &Resolver) -> Result<Self, BindError> {
         let sockets = match spec {
             ListenSpec::Unix { path, mode, gid, make_folder } => {
                 let options = UnixOptions { mode: *mode, gid: *gid, make_folder: *make_folder };
                 bind_unix(path.clone(), options).await
             }
-            ListenSpec::Tcp { host, port } => bind_tcp(host, *port).await,
+            ListenSpec::Tcp { host, port } => bind_tcp(resolver, host, *port).await,
         };
         let sockets = sockets.map_err(|fault| BindError { mapping: mapping.to_owned(), fault })?;
         Ok(Self {
@@ -209,6 +241,37 @@ impl LocalListener {
                 }
                 Err(error) if is_of_one_connection(&error) => {}
                 Err(error) => self.pause(&error),
+            }
+        }
+    }
+
+    /// Why nobody who connects to the address reaches this socket any more, if that is so.
+    #[must_use]
+    pub fn lost(&self) -> Option<String> {
+        let Sockets::Unix { file, .. } = &self.sockets else { return None };
+        match file.presence() {
+            Presence::There => None,
+            Presence::Gone => Some(format!("{}: its socket file is gone", file.path().display())),
+            Presence::Replaced => {
+                Some(format!("{}: another file is in the place of its socket", file.path().display()))
+            }
+        }
+    }
+
+    /// Whether another socket could not be opened because of this one.
+    #[must_use]
+    pub fn is_in_the_way(&self, fault: &BindFault) -> bool {
+        match fault {
+            BindFault::InUse(busy) => self.tcp_addresses().iter().any(|own| {
+                let (own_ip, busy_ip) = (own.ip().to_canonical(), busy.ip().to_canonical());
+                let same_ip = own_ip == busy_ip || own_ip.is_unspecified() || busy_ip.is_unspecified();
+                own.port() == busy.port() && same_ip
+            }),
+            BindFault::Unix(UnixBindError::InUse { path }) => {
+                self.unix_path() == Some(path.as_path()) && self.lost().is_none()
+            }
+            BindFault::Host { .. } | BindFault::Tcp { .. } | BindFault::Unix(_) | BindFault::Group { .. } => {
+                false
             }
         }
     }
@@ -307,15 +370,13 @@ async fn bind_unix(path: PathBuf, options: UnixOptions) -> Result<Sockets, BindF
     Ok(Sockets::Unix { file, listener })
 }
 
-async fn bind_tcp(host: &str, port: u16) -> Result<Sockets, BindFault> {
+async fn bind_tcp(resolver: &Resolver, host: &str, port: u16) -> Result<Sockets, BindFault> {
     if host.eq_ignore_ascii_case("localhost") {
         return bind_localhost(port).map(Sockets::Tcp);
     }
-    let mut addresses: Vec<SocketAddr> = tokio::net::lookup_host((host, port))
-        .await
-        .map_err(|error| BindFault::Host { host: host.to_owned(), error })?
-        .take(MAX_ADDRESSES)
-        .collect();
+    let found = resolver.resolve(host, port).await;
+    let mut addresses = found.map_err(|error| BindFault::Host { host: host.to_owned(), error })?;
+    addresses.truncate(MAX_ADDRESSES);
     addresses.dedup();
     addresses.iter().map(|address| listen(*address)).collect::<Result<_, _>>().map(Sockets::Tcp)
 }

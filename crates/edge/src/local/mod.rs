@@ -5,9 +5,10 @@
 //! - [`gone`] and [`end_of_stream`]: whether an application has only ended its direction, or has left.
 
 mod gone;
+pub mod group;
 mod listener;
 mod stream;
 
 pub use gone::{StreamEnd, end_of_stream, gone};
-pub use listener::{AcceptTrouble, BindError, BindFault, ListenSpec, ListenerHealth, LocalListener};
+pub use listener::{AcceptTrouble, BindError, BindFault, ListenSpec, ListenerHealth, LocalListener, spec};
 pub use stream::LocalStream;

@@ -1,4 +1,4 @@
-use std::net::{Ipv4Addr, Ipv6Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use tokio::net::TcpListener;
 
@@ -34,6 +34,11 @@ fn silent(ip: IpAddr) -> Silent {
     Silent { address, _kept: (socket, filler) }
 }
 
+/// With the files of the system; none of these names asks a name server.
+async fn dial(host: &str, port: u16, options: &DialOptions) -> Result<TcpStream, DialError> {
+    super::dial(&Resolver::default(), host, port, options).await
+}
+
 fn within(timeout: Duration) -> DialOptions {
     DialOptions { timeout, ..DialOptions::default() }
 }
@@ -52,7 +57,8 @@ async fn race_for(
     timeout: Duration,
 ) -> (Result<TcpStream, Vec<Attempt>>, Duration) {
     let begin = Instant::now();
-    let raced = race(addresses, begin + timeout, &DialOptions::default()).await;
+    let options = DialOptions::default();
+    let raced = race(addresses, begin + timeout, &options, |stream, _| std::future::ready(Ok(stream))).await;
     (raced, begin.elapsed())
 }
 
@@ -231,7 +237,7 @@ fn families_take_turns() {
     ];
     assert_eq!(table.len(), 6);
     for (resolved, wanted) in table {
-        assert_eq!(in_turn(resolved.iter().copied()), wanted, "{resolved:?}");
+        assert_eq!(in_turn(resolved.to_vec()), wanted, "{resolved:?}");
     }
 }
 
@@ -269,4 +275,39 @@ async fn f119_a_dial_that_meets_itself_is_refused_and_leaves_the_port() {
         assert_eq!(Errno::from_io_error(&error), Some(Errno::CONNREFUSED));
         TcpListener::bind(address).await.unwrap();
     }
+}
+
+/// A relay that is frozen: its kernel accepts, and nobody shakes hands.
+#[tokio::test]
+async fn an_address_that_accepts_and_says_nothing_is_passed_over() {
+    let (frozen, good) = (listener(V6).await, listener(V4).await);
+    let addresses = [frozen.local_addr().unwrap(), good.local_addr().unwrap()];
+    let began = Instant::now();
+    let shake = async |stream: TcpStream, address: SocketAddr| {
+        if address == addresses[0] {
+            std::future::pending::<()>().await;
+        }
+        Ok(stream)
+    };
+    let raced = race(&addresses, began + Duration::from_secs(10), &DialOptions::default(), shake).await;
+    assert_eq!(raced.unwrap().peer_addr().unwrap(), addresses[1]);
+    let took = began.elapsed();
+    assert!(took >= HANDSHAKE_STAGGER - STAGGER && took < Duration::from_secs(5), "{took:?}");
+}
+
+/// Whatever fails at the name has its own reason.
+#[tokio::test]
+async fn a_name_server_that_is_silent_is_told_from_a_name_that_is_not_there() {
+    let socket = tokio::net::UdpSocket::bind("127.0.0.1:0").await.unwrap();
+    let server = socket.local_addr().unwrap();
+    let sources = hopline_dns::Sources { servers: vec![server], ..hopline_dns::Sources::default() };
+    let resolver = Resolver::new(sources);
+    let error =
+        super::dial(&resolver, "db.internal", 1, &within(Duration::from_millis(300))).await.unwrap_err();
+    assert_eq!(error.kind, DialKind::NameServer);
+    let error = error.to_string();
+    let wanted = format!(
+        "dial db.internal:1: the name could not be resolved (no answer from the name server {server} within 0.3 s)"
+    );
+    assert_eq!(error, wanted);
 }
