@@ -9,6 +9,7 @@ mod deadlines;
 mod ends;
 mod halves;
 mod node;
+mod odd_carriers;
 mod opens;
 mod pool;
 
