@@ -4,7 +4,7 @@ use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::sync::{Arc, Barrier};
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use hopline_identity::{
     DateFault, LoadMachineError, Machine, OpenRelayError, RelayState, StateError, create_token,
@@ -458,4 +458,47 @@ fn what_is_no_state_folder_is_a_clear_error() {
     fs::remove_file(dir.path().join("ca.key")).unwrap();
     fs::create_dir(dir.path().join("ca.key")).unwrap();
     assert!(open_error(dir.path()).to_string().contains("it is a folder"));
+}
+
+/// Whoever changes a folder of records waits for the lock: a join at that moment could else write a token back that was
+/// revoked, or count one use less than there was.
+#[test]
+fn what_changes_records_waits_for_the_lock() {
+    let dir = new_relay_dir();
+    let known = token(dir.path(), "relay:1", 1).id().to_owned();
+    let folder = dir.path().to_owned();
+    type Change = Box<dyn FnOnce() + Send>;
+    let changes: [(&str, Change); 3] = [
+        (
+            "open",
+            Box::new({
+                let folder = folder.clone();
+                move || drop(RelayState::open(&folder, "relay-a").unwrap())
+            }),
+        ),
+        (
+            "create",
+            Box::new({
+                let folder = folder.clone();
+                move || drop(token(&folder, "relay:1", 1))
+            }),
+        ),
+        ("revoke", Box::new(move || revoke_token(&folder, &known).unwrap())),
+    ];
+    for (what, change) in changes {
+        let held = fs::OpenOptions::new().read(true).write(true).open(dir.path().join("lock")).unwrap();
+        held.lock().unwrap();
+        let (done, is_done) = std::sync::mpsc::channel();
+        let thread = std::thread::spawn(move || {
+            change();
+            done.send(()).unwrap();
+        });
+        // While somebody else has it nothing is done, however long that is.
+        let early = is_done.recv_timeout(Duration::from_millis(300));
+        assert!(early.is_err(), "{what} did not wait for the lock");
+        drop(held);
+        is_done.recv_timeout(Duration::from_secs(5)).unwrap_or_else(|_| panic!("{what} waits on"));
+        thread.join().unwrap();
+    }
+    assert_eq!(list_tokens(dir.path()).unwrap().len(), 1, "one was made, one revoked");
 }
