@@ -138,3 +138,53 @@ fn between<'a>(
         _ => None,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::pump::Beside;
+
+    #[test]
+    fn the_hop_that_broke_is_named_by_its_two_ends() {
+        let at = |code, hops| Abort { hops, ..Abort::new(code, "why") };
+        let (relay, agent) = (Some("relay-b"), Some("db-2"));
+        for (abort, relay, agent, expected) in [
+            (at(Code::CONN_LOST, 0), relay, agent, Some(("web-1", "relay-b"))),
+            (at(Code::CONN_LOST, 0), relay, None, Some(("web-1", "relay-b"))),
+            (at(Code::CONN_LOST, 0), None, agent, None),
+            (at(Code::CONN_LOST, 1), relay, agent, Some(("relay-b", "db-2"))),
+            (at(Code::CONN_LOST, 1), relay, None, None),
+            (at(Code::CONN_LOST, 2), relay, agent, Some(("db-2", "its server"))),
+            (at(Code::FORWARD_DEAD, 2), relay, agent, Some(("db-2", "its server"))),
+            (at(Code::DIAL_FAILED, 2), relay, agent, Some(("db-2", "its server"))),
+            (at(Code::CONN_LOST, 3), relay, agent, None),
+            // Nothing broke between two processes.
+            (at(Code::DRAIN_DEADLINE, 1), relay, agent, None),
+            (at(Code::TIMEOUT, 0), relay, agent, None),
+        ] {
+            assert_eq!(between(&abort, "web-1", relay, agent), expected, "{abort:?}");
+        }
+    }
+
+    #[test]
+    fn what_the_server_says_of_itself_is_no_fault_of_the_path() {
+        let flow = Flow::new(&crate::kept::Memory::default(), Beside::Application, &Arc::default(), None);
+        let session = |code| Err(Broken::Session(Abort::new(code, "why")));
+        for (result, expected) in [
+            (session(Code::PEER_RESET), EndedBy::Server),
+            (session(Code::app(7).unwrap()), EndedBy::Server),
+            (Ok(()), EndedBy::Server),
+            (session(Code::CONN_LOST), EndedBy::Fault),
+            (session(Code::DRAIN_DEADLINE), EndedBy::Fault),
+            (session(Code::SHUTDOWN), EndedBy::Fault),
+            (session(Code::TIMEOUT), EndedBy::Fault),
+            (session(Code::FORWARD_DEAD), EndedBy::Fault),
+            (session(Code::OFFLINE), EndedBy::Fault),
+            (Err(Broken::Left), EndedBy::Application),
+            (Err(Broken::Local(Abort::new(Code::PEER_RESET, "why"))), EndedBy::Application),
+            (Err(Broken::Closed(Abort::new(Code::PEER_RESET, "why"))), EndedBy::Application),
+        ] {
+            assert_eq!(ended_by(&flow, &result), expected, "{result:?}");
+        }
+    }
+}

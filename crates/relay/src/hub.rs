@@ -197,16 +197,8 @@ impl Hub {
 
     /// Forgets a link that has ended. A second call changes nothing.
     pub(crate) fn link_ended(&self, id: LinkId, end: &MuxEnd) {
-        let how = match end {
-            // A peer that says goodbye because it did not hear us did not mean to leave.
-            MuxEnd::Goodbye(abort) if abort.code == Code::CONN_LOST => LinkEnd::Lost,
-            MuxEnd::Goodbye(_) | MuxEnd::Closed(_) => LinkEnd::Goodbye,
-            MuxEnd::DeadPeer { .. } | MuxEnd::CarrierLost { .. } | MuxEnd::Protocol(_) | MuxEnd::NoHello => {
-                LinkEnd::Lost
-            }
-        };
         self.with(|state| {
-            state.router.link_down(id, how, Instant::now());
+            state.router.link_down(id, meant(end), Instant::now());
             if let Some(link) = state.links.remove(&id) {
                 self.counted.link_ended(end, &link.mux.info().counters);
             }
@@ -267,5 +259,41 @@ impl Hub {
     /// All links, for their goodbye.
     pub(crate) fn take_links(&self) -> Vec<Mux> {
         self.with(|state| std::mem::take(&mut state.links).into_values().map(|link| link.mux).collect())
+    }
+}
+
+/// Whether the machine meant to leave: then its services are not waited for.
+fn meant(end: &MuxEnd) -> LinkEnd {
+    match end {
+        // A peer that says goodbye because it did not hear us did not mean to leave.
+        MuxEnd::Goodbye(abort) if abort.code == Code::CONN_LOST => LinkEnd::Lost,
+        MuxEnd::Goodbye(_) | MuxEnd::Closed(_) => LinkEnd::Goodbye,
+        MuxEnd::DeadPeer { .. } | MuxEnd::CarrierLost { .. } | MuxEnd::Protocol(_) | MuxEnd::NoHello => {
+            LinkEnd::Lost
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use hopline_link::Abort;
+
+    use super::*;
+
+    #[test]
+    fn who_did_not_mean_to_leave_is_waited_for() {
+        let goodbye = |code| MuxEnd::Goodbye(Abort::new(code, "bye"));
+        for (end, expected) in [
+            (goodbye(Code::SHUTDOWN), LinkEnd::Goodbye),
+            (goodbye(Code::DRAIN_DEADLINE), LinkEnd::Goodbye),
+            (goodbye(Code::INTERNAL), LinkEnd::Goodbye),
+            (goodbye(Code::CONN_LOST), LinkEnd::Lost),
+            (MuxEnd::Closed(Abort::new(Code::SHUTDOWN, "ours")), LinkEnd::Goodbye),
+            (MuxEnd::CarrierLost { message: "reset".to_owned(), silent: Duration::ZERO }, LinkEnd::Lost),
+            (MuxEnd::DeadPeer { silent: Duration::from_secs(15) }, LinkEnd::Lost),
+            (MuxEnd::NoHello, LinkEnd::Lost),
+        ] {
+            assert_eq!(meant(&end), expected, "{end}");
+        }
     }
 }

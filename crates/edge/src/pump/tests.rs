@@ -111,6 +111,28 @@ async fn what_can_not_be_kept_is_not_read_before_the_answer() {
     assert_eq!(memory.used(), 0);
 }
 
+/// What the system says of a broken connection is told as what it is: a host that is silent is not blamed for a reset, and
+/// a connection that was closed before is none of both.
+#[test]
+fn an_error_of_the_system_is_told_as_what_it_is() {
+    use io::ErrorKind as Kind;
+    for (kind, code, closed) in [
+        (Kind::TimedOut, Code::FORWARD_DEAD, false),
+        (Kind::HostUnreachable, Code::FORWARD_DEAD, false),
+        (Kind::NetworkUnreachable, Code::FORWARD_DEAD, false),
+        (Kind::ConnectionReset, Code::PEER_RESET, false),
+        (Kind::ConnectionAborted, Code::PEER_RESET, false),
+        (Kind::BrokenPipe, Code::PEER_RESET, true),
+    ] {
+        // An application has no forward that could be dead.
+        for (beside, code) in [(Beside::Server, code), (Beside::Application, Code::PEER_RESET)] {
+            let broken = Broken::local(&kind.into(), beside);
+            assert_eq!(broken.abort().code, code, "{kind:?} beside {beside:?}");
+            assert_eq!(matches!(broken, Broken::Closed(_)), closed, "{kind:?} beside {beside:?}");
+        }
+    }
+}
+
 fn until(stream: &std::net::TcpStream, event: PollFlags) {
     let mut fds = [PollFd::from_borrowed_fd(stream.as_fd(), event)];
     while !fds[0].revents().contains(event) {

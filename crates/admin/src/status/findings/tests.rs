@@ -173,3 +173,61 @@ fn a_relay_speaks_of_its_own_drain_and_of_who_is_missing() {
         assert_eq!(status.healthy(), status.findings().iter().all(|f| f.level != Level::Bad));
     }
 }
+
+/// Both ends of a path put the blame at the same place, each counting the hops from itself.
+#[test]
+fn the_place_of_a_reason_is_the_same_from_both_ends() {
+    let table = [
+        // Reason, hop at the sidecar and hop at the agent, place; `None`: that end does not read it.
+        ("conn_lost", Some(0), Some(1), Place::SidecarRelay),
+        ("conn_lost", Some(1), Some(0), Place::RelayAgent),
+        ("drain_deadline", Some(1), Some(1), Place::Relay),
+        ("shutdown", Some(1), Some(1), Place::Relay),
+        ("timeout", Some(1), Some(1), Place::Relay),
+        ("overload", Some(1), None, Place::Relay),
+        ("not_found", Some(1), None, Place::Relay),
+        ("drain_deadline", Some(2), None, Place::Agent),
+        ("shutdown", Some(2), None, Place::Agent),
+        ("unauthorized", Some(2), Some(0), Place::Agent),
+        ("offline", Some(1), None, Place::Agent),
+        ("dial_failed", Some(2), Some(0), Place::AgentServer),
+        ("forward_dead", Some(2), Some(0), Place::AgentServer),
+        ("peer_reset", Some(2), Some(0), Place::AgentServer),
+        ("drain_deadline", None, Some(2), Place::Sidecar),
+        ("shutdown", None, Some(2), Place::Sidecar),
+        ("timeout", Some(0), Some(2), Place::Sidecar),
+        ("peer_reset", Some(0), Some(2), Place::ApplicationSidecar),
+        ("internal", Some(0), None, Place::ApplicationSidecar),
+        // A link that its own end has closed.
+        ("shutdown", Some(0), None, Place::SidecarRelay),
+        ("shutdown", None, Some(0), Place::RelayAgent),
+        ("protocol", Some(0), None, Place::SidecarRelay),
+        ("protocol", None, Some(0), Place::RelayAgent),
+    ];
+    assert_eq!(table.len(), 23);
+    for (reason, sidecar, agent, place) in table {
+        for hop in sidecar {
+            assert_eq!(seen_by_sidecar(reason, hop), place, "{reason} at hop {hop} of a sidecar");
+        }
+        for hop in agent {
+            assert_eq!(seen_by_agent(reason, hop), place, "{reason} at hop {hop} of an agent");
+        }
+    }
+}
+
+/// A service's fault is blamed as its agent sees it.
+#[test]
+fn a_recent_fault_of_a_service_is_placed_by_its_agents_hops() {
+    let sessions = serde_json::json!({ "open": 0, "total": 0 });
+    for (reason, hop, place) in [
+        ("conn_lost", 0, "relay_agent"),
+        ("conn_lost", 1, "sidecar_relay"),
+        ("dial_failed", 0, "agent_server"),
+    ] {
+        let service = serde_json::json!({
+            "name": "ledger", "target": "t:1", "state": "up", "sessions": sessions, "last_error": error(reason, hop, 3.0)
+        });
+        let status = edge(serde_json::json!({ "links": [link("up")], "services": [service] }));
+        assert_eq!(short(&status), [("doubtful", place, Some(reason.to_owned()))], "{reason} at hop {hop}");
+    }
+}
