@@ -33,7 +33,7 @@ async fn links_that_are_up_take_no_place_of_the_handshake() {
     config.listen = "127.0.0.1:0".to_owned();
     let state = config.state.clone();
     let relay = Relay::start(config).await.unwrap();
-    let address = relay.local_addr();
+    let address = relay.local_addr().unwrap();
     let spec = TokenSpec {
         relay: address.to_string(),
         publish: vec!["*".to_owned()],

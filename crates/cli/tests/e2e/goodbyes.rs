@@ -10,7 +10,7 @@ use rustix::process::Signal;
 
 use crate::ends::{reason_at, service_reason_at};
 use crate::harness::{
-    Conn, Ended, Kind, PATIENCE, Process, World, WorldOptions, grow_old, pattern, run, until,
+    AT_ONCE, Conn, Ended, Kind, PATIENCE, Process, World, WorldOptions, grow_old, pattern, run, until,
 };
 
 /// A process that was asked to end is gone by then.
@@ -31,10 +31,15 @@ fn still_works(app: &mut Conn, server: &mut Conn) {
     assert_eq!(app.chunk(5), b"there");
 }
 
-/// Both ends of a session read a cut.
-fn both_are_reset((mut app, mut server): (Conn, Conn)) {
-    assert_eq!(app.drain(), (Vec::new(), Ended::Reset), "the application");
-    assert_eq!(server.drain(), (Vec::new(), Ended::Reset), "the server");
+/// Both ends of a session read a cut, at once.
+fn both_are_reset(ends: (Conn, Conn)) {
+    both_are_reset_within(ends, AT_ONCE);
+}
+
+/// Both ends of a session read a cut by then.
+fn both_are_reset_within((mut app, mut server): (Conn, Conn), limit: Duration) {
+    assert_eq!(app.drain_within(limit), (Vec::new(), Ended::Reset), "the application");
+    assert_eq!(server.drain_at_once(), (Vec::new(), Ended::Reset), "the server");
 }
 
 /// SIGINT says goodbye now.
@@ -78,7 +83,7 @@ fn drained(world: &World, process: &Process) {
     process.signal(Signal::TERM);
     process.logged("draining");
     still_works(&mut app, &mut server);
-    both_are_reset((app, server));
+    both_are_reset_within((app, server), DRAIN + GONE_WITHIN);
     let took = began.elapsed();
     assert!((DRAIN..DRAIN + GONE_WITHIN).contains(&took), "{took:?}");
     assert_eq!(process.wait_exit(GONE_WITHIN).code(), Some(0));
@@ -189,7 +194,7 @@ fn p15_killed_processes() {
 
     let (_app, mut server) = old_session(&world);
     world.sidecar.process.kill();
-    assert_eq!(server.drain(), (Vec::new(), Ended::Reset));
+    assert_eq!(server.drain_at_once(), (Vec::new(), Ended::Reset));
     service_reason_at(&world, "t0", "conn_lost", 1);
     world.restart_sidecar();
     world.works(&world.slots[0]);

@@ -1,6 +1,7 @@
 //! gRPC through the path: a tonic client on the mappings, a tonic server behind the agent.
 
-use std::net::SocketAddr;
+use std::net::{SocketAddr, TcpListener};
+use std::path::PathBuf;
 
 use hopline_demo::proto::v1::demo_client::DemoClient;
 use hopline_demo::proto::v1::pipe_reply::Kind as Reply;
@@ -18,19 +19,20 @@ use crate::harness::{Kind, Slot, pattern, shared};
 pub(crate) type Client = DemoClient<Channel>;
 
 pub(crate) async fn client(slot: &Slot, kind: Kind) -> Client {
-    let endpoint = Endpoint::from_static("http://localhost");
-    let channel = match kind {
-        Kind::Unix => {
-            let path = slot.path().to_owned();
-            let connect = move |_| {
-                let path = path.clone();
-                async move { UnixStream::connect(path).await.map(TokioIo::new) }
-            };
-            endpoint.connect_with_connector(tower::service_fn(connect)).await
-        }
-        Kind::Tcp => return client_at(slot.address()).await,
+    match kind {
+        Kind::Unix => client_of_socket(slot.path().to_owned()).await,
+        Kind::Tcp => client_at(slot.address()).await,
+    }
+}
+
+/// A client of the unix socket at this path.
+pub(crate) async fn client_of_socket(path: PathBuf) -> Client {
+    let connect = move |_| {
+        let path = path.clone();
+        async move { UnixStream::connect(path).await.map(TokioIo::new) }
     };
-    demo_client(channel.unwrap())
+    let endpoint = Endpoint::from_static("http://localhost");
+    demo_client(endpoint.connect_with_connector(tower::service_fn(connect)).await.unwrap())
 }
 
 /// A client that dials this address.
@@ -51,8 +53,13 @@ fn demo_client(channel: Channel) -> Client {
 
 /// The demo's service on the slot's socket, for as long as the guard lives.
 pub(crate) fn server(slot: &Slot) -> Runtime {
+    server_on(&slot.server)
+}
+
+/// The same on any socket.
+pub(crate) fn server_on(listener: &TcpListener) -> Runtime {
     let runtime = Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
-    let listener = slot.server.try_clone().unwrap();
+    let listener = listener.try_clone().unwrap();
     listener.set_nonblocking(true).unwrap();
     runtime.block_on(async {
         let listener = tokio::net::TcpListener::from_std(listener).unwrap();

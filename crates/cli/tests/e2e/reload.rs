@@ -2,11 +2,15 @@
 
 use std::io::Write as _;
 use std::net::TcpStream;
+use std::time::Duration;
 
+use hopline_admin::status::{MappingState, Status};
 use rustix::process::Signal;
 
 use crate::ends::reason_at;
-use crate::harness::{Conn, Kind, PATIENCE, Process, World, WorldOptions, hopline, shared, until};
+use crate::harness::{
+    AT_ONCE, Conn, Kind, PATIENCE, Process, World, WorldOptions, hopline, shared, status, until,
+};
 
 /// Rewrites the file of an edge.
 pub(crate) fn rewrite(world: &World, edge: &str, change: impl FnOnce(String) -> String) {
@@ -230,4 +234,42 @@ fn reload_of_a_relay() {
     assert!(keys.contains("\"admin\""), "{}", relay.log());
     assert!(relay.log().contains("\"log"), "{}", relay.log());
     assert!(relay.is_running());
+}
+
+/// A mapping whose address is busy at the start, or whose folder is missing, is tried again until it can be opened; the
+/// others work meanwhile.
+#[test]
+fn a_socket_that_could_not_be_opened_is_tried_again() {
+    /// The longest time between two tries.
+    const AGAIN: Duration = Duration::from_secs(5);
+    let (world, folder) = (shared(), tempfile::TempDir::new().unwrap());
+    let busy = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = busy.local_addr().unwrap();
+    let (admin, missing) = (folder.path().join("admin.sock"), folder.path().join("later"));
+    let file = folder.path().join("edge.yaml");
+    let text = format!(
+        "status: \"unix:{}\"\nconnect:\n  busy: {{ listen: \"{address}\" }}\n  \
+         missing: {{ listen: \"unix:{}/a.sock\" }}\n  free: {{ listen: \"127.0.0.1:0\" }}\n",
+        admin.display(),
+        missing.display()
+    );
+    std::fs::write(&file, text).unwrap();
+    let mut command = hopline();
+    command.arg("up").arg("-c").arg(&file).arg("--state").arg(&world.sidecar.state);
+    let edge = Process::spawn("busy", folder.path(), command);
+    edge.logged("link up");
+    let state = |name: &str| {
+        let Status::Edge(edge) = status(&format!("unix:{}", admin.display())) else { panic!("an edge") };
+        edge.mappings.iter().find(|mapping| mapping.name == name).unwrap().state
+    };
+    assert_eq!([state("busy"), state("missing")], [MappingState::Failed; 2]);
+    until("the free one is ready", PATIENCE, || (state("free") == MappingState::Ready).then_some(()));
+    drop(busy);
+    std::fs::create_dir(&missing).unwrap();
+    for name in ["busy", "missing"] {
+        until(&format!("{name} is opened"), AGAIN + AT_ONCE, || {
+            (state(name) == MappingState::Ready).then_some(())
+        });
+    }
+    TcpStream::connect(address).unwrap();
 }

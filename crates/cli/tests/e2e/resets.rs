@@ -21,14 +21,14 @@ fn f14_servers_reset_is_never_an_end() {
         server.write_all(&sent).unwrap();
         assert!(app.chunk(sent.len()) == sent);
         server.reset();
-        let (rest, ended) = app.drain();
+        let (rest, ended) = app.drain_at_once();
         assert!(rest.is_empty());
         reset_as_far_as_possible(kind, ended);
         // The reset follows the bytes at once: some may be lost, as directly, but none is another.
         let (mut app, mut server) = slot.answered_pair(kind);
         server.write_all(&sent).unwrap();
         server.reset();
-        let (bytes, ended) = app.drain();
+        let (bytes, ended) = app.drain_at_once();
         assert!(sent.starts_with(&bytes), "other bytes");
         reset_as_far_as_possible(kind, ended);
         world.settled(slot);
@@ -54,10 +54,10 @@ fn f14_applications_reset_reaches_the_server() {
     app.write_all(&sent).unwrap();
     assert!(server.chunk(sent.len()) == sent);
     app.reset();
-    assert_eq!(server.drain(), (Vec::new(), Ended::Reset));
+    assert_eq!(server.drain_at_once(), (Vec::new(), Ended::Reset));
     let (app, mut server) = slot.answered_pair(Kind::Tcp);
     app.reset();
-    assert_eq!(server.drain().1, Ended::Reset);
+    assert_eq!(server.drain_at_once().1, Ended::Reset);
     world.settled(slot);
     // Who leaves has no fault to be told of, and the service has none.
     assert_eq!(world.mapping(&slot.name(Kind::Tcp)).last_error, None);
@@ -162,7 +162,7 @@ fn f22_one_reset_among_many() {
         let mut pairs: Vec<_> = (0..SESSIONS).map(|_| slot.pair(kind)).collect();
         let (mut victim, server) = pairs.swap_remove(7);
         server.reset();
-        reset_as_far_as_possible(kind, victim.drain().1);
+        reset_as_far_as_possible(kind, victim.drain_at_once().1);
         for (number, (app, server)) in (0..).zip(&mut pairs) {
             app.write_all(&[number]).unwrap();
             assert_eq!(server.chunk(1), [number]);

@@ -242,7 +242,7 @@ fn p14_no_answer_within_the_open_timeout() {
     });
     world.agent.process.pause();
     let mut app = Conn::Tcp(TcpStream::connect(world.mapping("slow").listen).unwrap()).patient();
-    assert_eq!(app.drain(), (Vec::new(), Ended::Reset));
+    assert_eq!(app.drain_at_once(), (Vec::new(), Ended::Reset));
     reason_at(&world, "slow", "timeout", 0);
     world.agent.process.resume();
     world.works(&world.slots[0]);
@@ -258,7 +258,7 @@ fn p14_no_answer_within_the_relays_answer_timeout() {
     let (mut app, mut server) = world.slots[0].answered_pair(Kind::Tcp);
     world.agent.process.pause();
     let mut late = world.slots[0].dial(Kind::Tcp);
-    assert_eq!(late.drain(), (Vec::new(), Ended::Reset));
+    assert_eq!(late.drain_within(Duration::from_secs(4)), (Vec::new(), Ended::Reset));
     reason_at(&world, "t0", "timeout", 1);
     world.agent.process.resume();
     app.write_all(b"still here").unwrap();
@@ -278,7 +278,7 @@ fn p8_a_thousand_refusals_leave_nothing_behind() {
     let before = processes.map(Process::descriptors);
     for _ in 0..1_000 {
         let mut app = Conn::Tcp(TcpStream::connect(&mapping.listen).unwrap()).patient();
-        assert_eq!(app.drain(), (Vec::new(), Ended::Reset));
+        assert_eq!(app.drain_at_once(), (Vec::new(), Ended::Reset));
     }
     reason_at(&world, "t0", "offline", 1);
     assert_eq!(world.relay.status().opens.refused["offline"], 1_000);

@@ -145,10 +145,10 @@ fn p7_held_no_longer_than_hold() {
     world.relay.process.kill();
     let mut held = world.slots[0].dial(Kind::Tcp);
     held.write_all(b"held").unwrap();
-    assert_eq!(held.drain(), (Vec::new(), Ended::Reset));
+    assert_eq!(held.drain_within(Duration::from_secs(3)), (Vec::new(), Ended::Reset));
     let degraded = || (world.mapping("t0").state == MappingState::Degraded).then_some(());
     until("the mapping is degraded", PATIENCE, degraded);
     let mut refused = world.slots[0].dial(Kind::Tcp);
-    assert_eq!(refused.drain(), (Vec::new(), Ended::Reset));
+    assert_eq!(refused.drain_at_once(), (Vec::new(), Ended::Reset));
     reason_at(&world, "t0", "conn_lost", 0);
 }

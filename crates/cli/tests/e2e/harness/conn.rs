@@ -4,11 +4,11 @@ use std::io::{self, Read, Write};
 use std::net::TcpStream;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use socket2::SockRef;
 
-use super::PATIENCE;
+use super::{AT_ONCE, PATIENCE};
 
 /// A blocking connection whose calls give up after [`PATIENCE`].
 #[derive(Debug)]
@@ -87,6 +87,19 @@ impl Conn {
             }
         };
         (bytes, ended)
+    }
+
+    /// The same, for an end that comes at once, or within a trip.
+    pub(crate) fn drain_at_once(&mut self) -> (Vec<u8>, Ended) {
+        self.drain_within(AT_ONCE)
+    }
+
+    /// The same, for an end that comes by then.
+    pub(crate) fn drain_within(&mut self, limit: Duration) -> (Vec<u8>, Ended) {
+        let began = Instant::now();
+        let drained = self.drain();
+        assert!(began.elapsed() < limit, "its end came after {:?}, not within {limit:?}", began.elapsed());
+        drained
     }
 
     /// Reads to a clean end.

@@ -2,6 +2,7 @@
 
 mod conn;
 mod descriptors;
+mod pairs;
 mod process;
 // Every status that any test reads is checked against the published schema.
 #[path = "../../../../admin/tests/admin/schema.rs"]
@@ -12,11 +13,16 @@ use std::time::{Duration, Instant};
 
 pub(crate) use conn::{Conn, Ended, carry, grow_old, pattern};
 pub(crate) use descriptors::{Share, descriptors};
+pub(crate) use pairs::{AGENTS, Pairs, RELAYS, SERVICES, SIDECARS, begin_drain, ends_within, exchange};
 pub(crate) use process::{Process, hopline, run};
-pub(crate) use world::{Edge, Kind, Slot, World, WorldOptions, shared, status, status_field, write_secret};
+pub(crate) use world::{
+    Edge, Kind, Relay, Slot, World, WorldOptions, shared, status, status_field, write_secret,
+};
 
 /// For whatever must happen, and for which no promise names a shorter time.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
+/// For what happens at once, or within a trip: generous on a loaded machine, and far below every timeout.
+pub(crate) const AT_ONCE: Duration = Duration::from_secs(2);
 /// Between two looks at something that changes by itself.
 const POLL: Duration = Duration::from_millis(5);
 

@@ -195,7 +195,7 @@ pub(crate) struct World {
 impl World {
     pub(crate) fn start(options: WorldOptions) -> Self {
         let folder = TempDir::new().unwrap();
-        let relay = Relay::start(folder.path(), &options, 0);
+        let relay = Relay::start(folder.path(), &options, "relay-a", 0);
         let agent = join(folder.path(), &relay, "agent", &["--publish", "*"]);
         let dial: Vec<&str> = options.dial.iter().flat_map(|glob| ["--dial", *glob]).collect();
         let sidecar = join(folder.path(), &relay, "sidecar", &dial);
@@ -333,12 +333,12 @@ impl World {
 
     /// The relay's process once more, on its port, without waiting for anything.
     pub(crate) fn spawn_relay(&self) -> Process {
-        Relay::spawn(self.folder.path(), &self.options, self.relay.address.port())
+        Relay::spawn(self.folder.path(), &self.options, "relay-a", self.relay.address.port())
     }
 
     /// Starts the relay again on its port, after it has ended.
     pub(crate) fn restart_relay(&mut self) {
-        self.relay = Relay::start(self.folder.path(), &self.options, self.relay.address.port());
+        self.relay = Relay::start(self.folder.path(), &self.options, "relay-a", self.relay.address.port());
     }
 
     fn print_logs(&self) {
@@ -357,22 +357,23 @@ impl Drop for World {
 }
 
 impl Relay {
-    fn spawn(folder: &Path, options: &WorldOptions, port: u16) -> Process {
-        let admin = format!("unix:{}", folder.join("relay.sock").display());
+    fn spawn(folder: &Path, options: &WorldOptions, name: &str, port: u16) -> Process {
+        let admin = format!("unix:{}", admin_socket(folder, name).display());
         let listen = format!("{}:{port}", options.relay_host);
         let mut command = hopline();
-        command.args(["relay", "--name", "relay-a", "--listen", &listen, "--admin", &admin]);
-        write(folder, "relay-file", options.relay_file);
-        command.arg("-c").arg(folder.join("relay-file.yaml"));
+        command.args(["relay", "--name", name, "--listen", &listen, "--admin", &admin]);
+        write(folder, name, options.relay_file);
+        command.arg("-c").arg(folder.join(name).with_extension("yaml"));
         command.args(["--drain", options.drain, "--state"]);
-        command.arg(folder.join("relay")).env("RUST_LOG", options.log);
-        spawn("relay", folder, options, command)
+        command.arg(folder.join(name)).env("RUST_LOG", options.log);
+        spawn(name, folder, options, command)
     }
 
-    fn start(folder: &Path, options: &WorldOptions, port: u16) -> Self {
-        let state = folder.join("relay");
-        let admin = format!("unix:{}", folder.join("relay.sock").display());
-        let process = Self::spawn(folder, options, port);
+    /// The relay of this name on a port; 0 takes a free one.
+    pub(super) fn start(folder: &Path, options: &WorldOptions, name: &str, port: u16) -> Self {
+        let state = folder.join(name);
+        let admin = format!("unix:{}", admin_socket(folder, name).display());
+        let process = Self::spawn(folder, options, name, port);
         let listens = process.logged("relay listens listen=");
         // Of two, one: edges dial its port of loopback.
         let address: SocketAddr = listens.trim_matches('"').split(',').next().unwrap().parse().unwrap();
@@ -393,7 +394,7 @@ impl Relay {
 }
 
 impl Edge {
-    fn spawn(folder: &Path, options: &WorldOptions, name: &str, state: PathBuf) -> Self {
+    pub(super) fn spawn(folder: &Path, options: &WorldOptions, name: &str, state: PathBuf) -> Self {
         let mut command = hopline();
         command.arg("up").arg("-c").arg(folder.join(name).with_extension("yaml"));
         command.arg("--state").arg(&state).env("RUST_LOG", options.log);
@@ -460,7 +461,7 @@ fn find(mappings: &[Mapping], name: &str) -> Mapping {
 }
 
 /// Makes a token and redeems it; gives the machine's folder.
-fn join(folder: &Path, relay: &Relay, machine: &str, grants: &[&str]) -> PathBuf {
+pub(super) fn join(folder: &Path, relay: &Relay, machine: &str, grants: &[&str]) -> PathBuf {
     let address = relay.address.to_string();
     let state = relay.state.to_str().unwrap();
     let token = run(["token", "create", "--state", state, "--relay", &address].iter().chain(grants));
@@ -488,13 +489,13 @@ pub(crate) fn write_secret(path: &Path, bytes: &[u8]) {
 }
 
 /// A server's socket on a free port, whose accepts give up.
-fn server() -> TcpListener {
+pub(super) fn server() -> TcpListener {
     let server = TcpListener::bind("127.0.0.1:0").unwrap();
     SockRef::from(&server).set_read_timeout(Some(PATIENCE)).unwrap();
     server
 }
 
-fn write(folder: &Path, name: &str, text: &str) {
+pub(super) fn write(folder: &Path, name: &str, text: &str) {
     std::fs::write(folder.join(name).with_extension("yaml"), text).unwrap();
 }
 
@@ -506,7 +507,7 @@ fn admin_socket(folder: &Path, name: &str) -> PathBuf {
     folder.join(format!("{name}-admin.sock"))
 }
 
-fn head(options: &WorldOptions, folder: &Path, name: &str) -> String {
+pub(super) fn head(options: &WorldOptions, folder: &Path, name: &str) -> String {
     let admin = admin_socket(folder, name);
     let WorldOptions { keepalive, drain, .. } = options;
     format!("status: \"unix:{}\"\nkeepalive: \"{keepalive}\"\ndrain: {drain}\n", admin.display())
