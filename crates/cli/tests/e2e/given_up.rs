@@ -151,6 +151,7 @@ fn a_drain_ends_with_the_last_session_that_is_given_up() {
     ends_within(&mut server, "the server is told", AT_ONCE);
     drop(server);
     assert!(pairs.sidecars[0].process.wait_exit(AT_ONCE + Duration::from_secs(3)).success());
+    pairs.none_open("after all drains");
 }
 
 /// A process that drains is killed, or told a second time: its sessions end then, at both ends, and not at the deadline.
@@ -179,6 +180,7 @@ fn a_drain_that_is_cut_short_ends_its_sessions_at_once() {
     pairs.restart_sidecar(0);
     pairs.wait_settled();
     drop((app, server, other));
+    pairs.none_open("after both drains");
 }
 
 /// Young sessions whose relays are gone, so that they wait to be taken up again. Applications that give up then are

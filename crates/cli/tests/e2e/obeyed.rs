@@ -34,6 +34,7 @@ const OBEYED: &[(&str, &str, &str)] = &[
     ("The file of an edge.drain", "an_edge_drains_as_long_as_asked", "an_edge_drains_as_long_as_asked"),
     ("The file of an edge.services", "f137_reload_of_services", "f137_reload_of_services"),
     ("The file of an edge.connect", "reload_of_mappings", "reload_of_mappings"),
+    ("The file of an edge.dns", "p22_a_silent_name_server_holds_up_nothing_but_what_needs_it", ""),
     ("The file of an edge.log", "", ""),
     ("status.listen", "an_edge_answers_to_the_names_of_its_file", "what_needs_a_restart_is_said"),
     ("status.hosts", "an_edge_answers_to_the_names_of_its_file", "what_needs_a_restart_is_said"),

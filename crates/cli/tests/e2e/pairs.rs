@@ -204,6 +204,57 @@ fn a_young_session_goes_on_at_its_own_agent() {
     pairs.none_open("after the replay");
 }
 
+/// How a sidecar leaves that has open sessions.
+const LEAVE: [Signal; 2] = [Signal::KILL, Signal::INT];
+
+/// A sidecar is lost, or leaves, with sessions open: relays and agents count those of the other one only, at once, and the
+/// servers have their reset. A relay with nothing open drains at once.
+#[test]
+fn sessions_of_a_lost_sidecar_are_counted_no_more() {
+    const LOST: usize = 16;
+    let mut pairs = Pairs::start(["127.0.8.5", "127.0.9.5"], WorldOptions::default());
+    for how in LEAVE {
+        let kept: Vec<_> = (0..3).map(|_| pairs.session(1, 0)).collect();
+        let mut lost: Vec<_> = (0..LOST).map(|number| pairs.session(0, number % 2)).collect();
+        // They can't be taken up again, so that nobody waits for that.
+        lost.iter_mut().for_each(|(_, app, server)| grow_old(app, server));
+        let opened = pairs.relays.iter().map(|relay| relay.status().sessions.open).sum::<u64>();
+        assert_eq!(opened, 3 + LOST as u64);
+        pairs.sidecars[0].process.signal(how);
+        pairs.sidecars[0].process.wait_exit(AT_ONCE);
+        until("relays count the other's only", AT_ONCE, || {
+            let status = pairs.relays.each_ref().map(Relay::status);
+            let open = status.iter().map(|status| status.sessions.open).sum::<u64>();
+            let services = status.iter().flat_map(|status| &status.services);
+            let agents = services.flat_map(|service| &service.agents);
+            // What a relay chooses by is the sessions of an agent's link, whatever their service.
+            let most = agents.map(|agent| agent.sessions).max();
+            (open == 3 && most.is_some_and(|most| most <= 3)).then_some(())
+        });
+        for (_, app, server) in &mut lost {
+            ends_within(server, "the server's end", AT_ONCE);
+            ends_within(app, "the application's end", AT_ONCE);
+        }
+        for agent in 0..2 {
+            until("agents count the other's only", AT_ONCE, || {
+                let here = kept.iter().filter(|(of, ..)| *of == agent).count() as u64;
+                let open = |service| pairs.service(agent, service).sessions.open;
+                (open(SERVICES[0]) == here && open(SERVICES[1]) == 0).then_some(())
+            });
+        }
+        for (_, mut app, mut server) in kept {
+            exchange(&mut app, &mut server);
+        }
+        pairs.restart_sidecar(0);
+        pairs.wait_settled();
+        pairs.none_open("after a lost sidecar");
+    }
+    for relay in &pairs.relays {
+        relay.process.signal(Signal::TERM);
+        assert!(relay.process.wait_exit(AT_ONCE).success(), "a drain with nothing to wait for");
+    }
+}
+
 /// Who has how many sessions is counted for each agent by itself, and the one with fewer gets the next ones.
 #[test]
 fn the_agent_with_fewer_sessions_gets_more() {
