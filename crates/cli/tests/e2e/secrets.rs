@@ -42,8 +42,9 @@ fn secrets(world: &World) -> Vec<String> {
         assert_eq!(secret.len(), 32);
         found.extend(forms(&secret));
     }
-    for key in ["relay/ca.key", "agent/machine.key", "sidecar/machine.key"] {
-        let pem = std::fs::read_to_string(world.folder().join(key)).unwrap();
+    let machines = ["agent/machine.key", "sidecar/machine.key"].map(|key| world.folder().join(key));
+    for key in [world.relay.state.join("ca.key")].into_iter().chain(machines) {
+        let pem = std::fs::read_to_string(key).unwrap();
         let lines: Vec<&str> = pem.lines().filter(|line| !line.starts_with("--")).collect();
         let der = base64::prelude::BASE64_STANDARD.decode(lines.concat()).unwrap();
         // Behind the head that all keys of the kind have in common: the private scalar.
