@@ -102,7 +102,7 @@ fn check_whole_path(listen: &Listen, at: Position, section: &Section<'_>, env: &
     let len = dir.join(path).as_os_str().len();
     if len > MAX_SOCKET_PATH_BYTES {
         let message = format_args!(
-            "below {} it has {len} bytes, a unix socket's path at most {MAX_SOCKET_PATH_BYTES}: write a shorter one",
+            "the whole path has {len} bytes, a unix socket's at most {MAX_SOCKET_PATH_BYTES}; it lies below {}",
             dir.display()
         );
         report.bad_value(at, &format!("{}.listen", section.path), &listen.to_string(), message);
