@@ -16,10 +16,10 @@ use crate::harness::{
     begin_drain, ends_within, exchange, grow_old, until,
 };
 
-const DRAIN: Duration = Duration::from_secs(2);
+const DRAIN: Duration = Duration::from_secs(6);
 
 fn options() -> WorldOptions {
-    WorldOptions { drain: "2s", ..WorldOptions::default() }
+    WorldOptions { drain: "6s", ..WorldOptions::default() }
 }
 
 /// Waits until a mapping's last error is this one.

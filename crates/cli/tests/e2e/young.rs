@@ -1,6 +1,7 @@
 //! Young sessions: one whose path is lost goes on over the next one, and nothing runs twice.
 
 use std::io::{ErrorKind, Write as _};
+use std::os::unix::net::UnixStream;
 
 use rustix::process::{Resource, getrlimit, setrlimit};
 
@@ -125,4 +126,39 @@ fn an_open_that_could_not_be_kept_does_not_go_out_again_without_its_beginning() 
             assert!(said.iter().all(|byte| *byte == b'x'), "{:?}", String::from_utf8_lossy(&said));
         }
     }
+}
+
+/// A mapping that a reload has added is told to the relay at once, not only when somebody looks at the status: so the
+/// sidecar knows its agents, and a young session of it outlives the relay like any other.
+#[test]
+fn a_young_session_of_a_new_mapping_outlives_the_relay() {
+    let server = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let services = format!("  late: {{ tcp: {{ tcp: {} }} }}\n", server.local_addr().unwrap().port());
+    let options =
+        WorldOptions { relay_host: "127.0.7.15", services: services.leak(), ..WorldOptions::default() };
+    let mut world = World::start(options);
+    let (file, socket) = (world.folder().join("sidecar.yaml"), world.folder().join("late.sock"));
+    let text = std::fs::read_to_string(&file).unwrap();
+    std::fs::write(&file, format!("{text}  late: {{ listen: \"unix:{}\" }}\n", socket.display())).unwrap();
+    world.sidecar.process.signal(rustix::process::Signal::HUP);
+    world.sidecar.process.logged("config file reloaded");
+    // Nobody asks for the status from here on: that would have the relay asked, too. What it says of the agents comes
+    // within the trips of these.
+    let session = || {
+        let mut app = Conn::Unix(UnixStream::connect(&socket).unwrap()).patient();
+        app.write_all(b"request").unwrap();
+        let mut server = Conn::Tcp(server.accept().unwrap().0).patient();
+        assert_eq!(server.chunk(7), b"request");
+        (app, server)
+    };
+    for _ in 0..5 {
+        let (mut app, mut server) = session();
+        server.write_all(b"answer").unwrap();
+        assert_eq!(app.chunk(6), b"answer");
+    }
+    let (mut app, mut server) = session();
+    world.relay.process.kill();
+    world.restart_relay();
+    server.write_all(b"answer").unwrap();
+    assert_eq!(app.chunk(6), b"answer");
 }
