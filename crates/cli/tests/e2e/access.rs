@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::io::Write as _;
-use std::net::TcpStream;
 
 use crate::harness::{Conn, Kind, PATIENCE, Process, World, WorldOptions, shared, until};
 
@@ -91,7 +90,7 @@ fn each_session_has_a_line_at_each_process() {
     says(at_agent, &id, &with("2", &[("service", "t0"), ("peer", "sidecar")]));
 
     let nobody = world.mapping("nobody").listen;
-    let (nothing, _) = Conn::Tcp(TcpStream::connect(nobody).unwrap()).patient().drain();
+    let (nothing, _) = Conn::connect(nobody).drain();
     assert_eq!(nothing, b"");
     let [at_sidecar, at_relay] = [processes[0], processes[1]].map(|process| lines(process, 3).remove(2));
     let id = at_sidecar["session"].clone();

@@ -123,7 +123,7 @@ fn an_attack_on_the_status_address_takes_nothing_from_the_path() {
     let _share = descriptors(HELD + SLOW + 20);
     let world = World::start(WorldOptions::default());
     let victim = Victim::start(&world);
-    let mut app = Conn::Tcp(TcpStream::connect(victim.mapping).unwrap()).patient();
+    let mut app = Conn::connect(victim.mapping);
     let mut server = world.slots[0].accept();
     p99(&mut app, &mut server, 100);
     let before = (victim.process.descriptors(), rss_kib(&victim.process));

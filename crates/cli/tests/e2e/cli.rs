@@ -1,7 +1,6 @@
 //! The commands as a person meets them: what they print, and how they exit.
 
 use std::io::{Read as _, Write as _};
-use std::net::TcpStream;
 use std::path::Path;
 use std::process::{Output, Stdio};
 use std::time::Duration;
@@ -156,7 +155,7 @@ fn dial_listens() {
         let printed = std::fs::read_to_string(&printed).unwrap();
         printed.strip_suffix('\n').map(str::to_owned)
     });
-    let mut app = Conn::Tcp(TcpStream::connect(address).unwrap()).patient();
+    let mut app = Conn::connect(address);
     app.write_all(b"by dial").unwrap();
     assert_eq!(slot.accept().chunk(7), b"by dial");
     assert_eq!(app.read_to_eof(), b"");

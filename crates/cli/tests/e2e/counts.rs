@@ -5,7 +5,7 @@ use std::os::unix::net::UnixStream;
 
 use hopline_admin::status::{Budget, Bytes};
 
-use crate::harness::{Kind, PATIENCE, World, WorldOptions, until};
+use crate::harness::{Conn, Kind, PATIENCE, World, WorldOptions, until};
 
 /// The page of `/metrics` at a status address.
 pub(crate) fn metrics(address: &str) -> String {
@@ -54,7 +54,7 @@ fn what_happened_is_counted() {
     assert!(at_relay.budgets.window_bytes.used > 0, "{at_relay:?}");
 
     let nobody = world.mapping("nobody").listen;
-    let mut refused = std::net::TcpStream::connect(nobody).unwrap();
+    let mut refused = Conn::connect(nobody);
     let _ = refused.read(&mut [0]);
     let relay = world.sidecar.status().links[0].relay.clone();
     wait_lines(

@@ -1,6 +1,5 @@
 //! Forwards that lead back to the mapping that they serve: found at once, with their reason, and nothing else suffers.
 
-use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
 use hopline_admin::status::Service;
@@ -36,7 +35,7 @@ fn forward(world: &World, services: &[(&str, &str)]) {
 }
 
 fn connect(world: &World, mapping: &str) -> Conn {
-    Conn::Tcp(TcpStream::connect(world.mapping(mapping).listen).unwrap()).patient()
+    Conn::connect(world.mapping(mapping).listen)
 }
 
 /// The application's connection is reset at once, the agent says why, and only a few opens have gone round.

@@ -1,6 +1,6 @@
 //! Machines that are removed, and machines that run twice.
 
-use std::net::{SocketAddr, TcpStream};
+use std::net::SocketAddr;
 use std::path::Path;
 use std::process::Output;
 use std::time::{Duration, Instant};
@@ -34,7 +34,7 @@ fn a_removed_machine_loses_its_links_at_once() {
     let other =
         world.another("sidecar-2", &["--dial", "*"], "connect:\n  other: { listen: \"127.0.0.1:0\" }\n");
     let address: SocketAddr = other.status().mappings[0].listen.parse().unwrap();
-    let mut kept = Conn::Tcp(TcpStream::connect(address).unwrap()).patient();
+    let mut kept = Conn::connect(address);
     let mut kept_server = world.slots[1].accept();
     crate::harness::carry(&mut kept, &mut kept_server, 5);
 

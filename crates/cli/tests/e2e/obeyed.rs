@@ -3,7 +3,6 @@
 
 use std::collections::BTreeSet;
 use std::io::Write as _;
-use std::net::TcpStream;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
@@ -147,7 +146,7 @@ fn dial(world: &World, mapping: &str) -> Conn {
     let listen = world.mapping(mapping).listen;
     match listen.strip_prefix("unix:") {
         Some(path) => Conn::Unix(UnixStream::connect(path).unwrap()).patient(),
-        None => Conn::Tcp(TcpStream::connect(listen).unwrap()).patient(),
+        None => Conn::connect(listen),
     }
 }
 
@@ -180,7 +179,7 @@ fn opens_take_as_long_as_asked() {
     world.agent.process.pause();
     let of_file = world.slots[0].dial(Kind::Tcp);
     let began = Instant::now();
-    let own = Conn::Tcp(TcpStream::connect(own).unwrap()).patient();
+    let own = Conn::connect(own);
     took("of the mapping", refused_after(own), Duration::from_millis(300));
     refused_after(of_file);
     took("of the file", began.elapsed(), Duration::from_secs(3));

@@ -1,6 +1,5 @@
 //! Opens that nobody takes: the local connection fails at once, and `/status` says why.
 
-use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
@@ -40,7 +39,7 @@ fn p8_refused_at_once() {
 
 fn refused_at_once(world: &World, mapping: &str) {
     let began = Instant::now();
-    let mut app = Conn::Tcp(TcpStream::connect(world.mapping(mapping).listen).unwrap()).patient();
+    let mut app = Conn::connect(world.mapping(mapping).listen);
     assert_eq!(app.drain_at_once(), (Vec::new(), Ended::Reset));
     assert!(began.elapsed() < Duration::from_secs(1), "{mapping}: after {:?}", began.elapsed());
     until("its session is over", PATIENCE, || (world.mapping(mapping).sessions.open == 0).then_some(()));

@@ -79,7 +79,7 @@ fn reload_of_mappings() {
     world.sidecar.process.signal(Signal::HUP);
     until("t0 is back", PATIENCE, || (mappings() == ["t0", "t1", "u0", "u1"]).then_some(()));
     let address = world.mapping("t0").listen;
-    let mut again = Conn::Tcp(TcpStream::connect(address).unwrap()).patient();
+    let mut again = Conn::connect(address);
     exchange(&mut again, &mut slot.accept());
     exchange(&mut open.0, &mut open.1);
 }
@@ -162,7 +162,7 @@ fn reload_of_what_is_logged() {
     let address = edge.logged("mapping open mapping=a listens=");
     let lines = || edge.log().matches("hopline_access: session over").count();
     let session = || {
-        Conn::Tcp(TcpStream::connect(&address).unwrap()).patient().drain();
+        Conn::connect(&address).drain();
     };
     session();
     let reloads = || edge.log().matches("config file reloaded").count();

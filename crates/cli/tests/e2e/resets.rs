@@ -138,7 +138,7 @@ fn f17_closed_port() {
     let address = world.mapping("closed").listen;
     for _ in 0..20 {
         let began = Instant::now();
-        let mut app = Conn::Tcp(std::net::TcpStream::connect(&address).unwrap()).patient();
+        let mut app = Conn::connect(&address);
         assert_eq!(app.drain(), (Vec::new(), Ended::Reset));
         assert!(began.elapsed() < Duration::from_secs(1), "took {:?}", began.elapsed());
     }
@@ -147,7 +147,7 @@ fn f17_closed_port() {
     // F214: the server comes back on its port, and the next session reaches it.
     taken.listen(8).unwrap();
     let server = std::net::TcpListener::from(taken);
-    let mut app = Conn::Tcp(std::net::TcpStream::connect(&address).unwrap()).patient();
+    let mut app = Conn::connect(&address);
     Conn::Tcp(server.accept().unwrap().0).write_all(b"back").unwrap();
     assert_eq!(app.read_to_eof(), b"back");
 }

@@ -241,7 +241,7 @@ fn p14_no_answer_within_the_open_timeout() {
         ..WorldOptions::default()
     });
     world.agent.process.pause();
-    let mut app = Conn::Tcp(TcpStream::connect(world.mapping("slow").listen).unwrap()).patient();
+    let mut app = Conn::connect(world.mapping("slow").listen);
     assert_eq!(app.drain_at_once(), (Vec::new(), Ended::Reset));
     reason_at(&world, "slow", "timeout", 0);
     world.agent.process.resume();
@@ -277,7 +277,7 @@ fn p8_a_thousand_refusals_leave_nothing_behind() {
     let processes = [&world.relay.process, &world.sidecar.process];
     let before = processes.map(Process::descriptors);
     for _ in 0..1_000 {
-        let mut app = Conn::Tcp(TcpStream::connect(&mapping.listen).unwrap()).patient();
+        let mut app = Conn::connect(&mapping.listen);
         assert_eq!(app.drain_at_once(), (Vec::new(), Ended::Reset));
     }
     reason_at(&world, "t0", "offline", 1);

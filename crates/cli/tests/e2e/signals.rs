@@ -2,7 +2,6 @@
 
 use std::fs::File;
 use std::io::{Read as _, Write as _};
-use std::net::TcpStream;
 use std::os::fd::OwnedFd;
 use std::os::unix::process::CommandExt as _;
 use std::path::Path;
@@ -251,7 +250,7 @@ fn dial_drains() {
         let process =
             Process::spawn("dial", world.folder(), dial(&world, &slot.name(Kind::Tcp), "127.0.0.1:0"));
         let address = process.logged("mapping open mapping=t0 listens=");
-        let mut app = Conn::Tcp(TcpStream::connect(address).unwrap()).patient();
+        let mut app = Conn::connect(address);
         app.write_all(b"by dial").unwrap();
         let mut server = slot.accept();
         assert_eq!(server.chunk(7), b"by dial");

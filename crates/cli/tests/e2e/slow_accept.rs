@@ -43,7 +43,7 @@ fn world(server: &Busy, open_timeout: &str) -> World {
 }
 
 fn connect(world: &World) -> Conn {
-    Conn::Tcp(TcpStream::connect(world.mapping("busy").listen).unwrap()).patient()
+    Conn::connect(world.mapping("busy").listen)
 }
 
 /// A server that takes more than 10 s to accept is reached: the dial's bound is the open's.

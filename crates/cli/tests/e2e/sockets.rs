@@ -202,7 +202,7 @@ fn what_is_busy_at_the_start_is_waited_for() {
     });
     drop(for_mapping);
     until("all is well", PATIENCE, || ready().filter(|answer| answer.starts_with("HTTP/1.1 200")));
-    let mut app = Conn::Tcp(TcpStream::connect(mapping).unwrap()).patient();
+    let mut app = Conn::connect(mapping);
     app.write_all(b"to").unwrap();
     assert_eq!(slot.accept().chunk(2), b"to");
     let log = late.log();

@@ -2,7 +2,7 @@
 //! two links ends first and however it ends.
 
 use std::collections::BTreeSet;
-use std::net::{SocketAddr, TcpStream};
+use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
@@ -131,7 +131,7 @@ impl Doubled {
         let slot = &self.world.slots[0];
         for address in [slot.address(), other] {
             for _ in 0..SESSIONS {
-                let app = Conn::Tcp(TcpStream::connect(address).unwrap()).patient();
+                let app = Conn::connect(address);
                 self.sessions.push((app, slot.accept()));
             }
         }

@@ -1,7 +1,7 @@
 //! One end of a connection: the application's or the server's.
 
 use std::io::{self, Read, Write};
-use std::net::TcpStream;
+use std::net::{TcpListener, TcpStream, ToSocketAddrs};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
@@ -34,6 +34,19 @@ macro_rules! either {
 }
 
 impl Conn {
+    /// An application connects. Who refuses it may be quicker than `connect` returns, which then fails with ECONNRESET
+    /// and has taken the news from the socket: a connection that was just as surely reset stands in for it.
+    pub(crate) fn connect(address: impl ToSocketAddrs) -> Self {
+        let stream = TcpStream::connect(address).unwrap_or_else(|error| {
+            assert_eq!(error.kind(), io::ErrorKind::ConnectionReset, "{error}");
+            let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+            let stream = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+            Self::Tcp(listener.accept().unwrap().0).reset();
+            stream
+        });
+        Self::Tcp(stream).patient()
+    }
+
     pub(crate) fn patient(self) -> Self {
         self.set_patience(PATIENCE);
         if let Self::Tcp(stream) = &self {

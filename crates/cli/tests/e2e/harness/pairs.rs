@@ -128,7 +128,10 @@ impl Pairs {
 
     /// An application connects.
     pub(crate) fn dial(&self, sidecar: usize, service: usize) -> Conn {
-        self.try_dial(sidecar, service).unwrap()
+        if service == 0 {
+            return Conn::Unix(UnixStream::connect(self.socket(sidecar)).unwrap()).patient();
+        }
+        Conn::connect(self.address(sidecar))
     }
 
     /// An application tries to connect.
@@ -136,10 +139,13 @@ impl Pairs {
         if service == 0 {
             return Ok(Conn::Unix(UnixStream::connect(self.socket(sidecar))?).patient());
         }
+        Ok(Conn::Tcp(TcpStream::connect(self.address(sidecar))?).patient())
+    }
+
+    /// The address of a sidecar's TCP mapping.
+    fn address(&self, sidecar: usize) -> SocketAddr {
         let mut known = self.tcp.lock().unwrap();
-        let address =
-            *known[sidecar].get_or_insert_with(|| self.mapping(sidecar, SERVICES[1]).listen.parse().unwrap());
-        Ok(Conn::Tcp(TcpStream::connect(address)?).patient())
+        *known[sidecar].get_or_insert_with(|| self.mapping(sidecar, SERVICES[1]).listen.parse().unwrap())
     }
 
     /// The next connection to either server of a service, and the agent that dialled.

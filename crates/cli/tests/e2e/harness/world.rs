@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 use std::io::Write as _;
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpListener};
 use std::ops::Deref;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::os::unix::net::UnixStream;
@@ -132,7 +132,7 @@ impl Slot {
     pub(crate) fn dial(&self, kind: Kind) -> Conn {
         let conn = match kind {
             Kind::Unix => Conn::Unix(UnixStream::connect(&self.unix).unwrap()),
-            Kind::Tcp => Conn::Tcp(TcpStream::connect(self.tcp).unwrap()),
+            Kind::Tcp => Conn::connect(self.tcp),
         };
         conn.patient()
     }
