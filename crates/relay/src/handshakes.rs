@@ -117,6 +117,11 @@ impl Handshakes {
         self.lock().evicted
     }
 
+    /// How many connections have a place.
+    pub(crate) fn under_way(&self) -> usize {
+        self.lock().total
+    }
+
     fn lock(&self) -> MutexGuard<'_, Table> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -213,7 +218,7 @@ mod tests {
         let all = Arc::new(Handshakes::default());
         let places: Vec<Admitted> = (0..PLACES).map(|_| all.admit(address("192.0.2.1"))).collect();
         drop(places);
-        assert_eq!(all.lock().total, 0);
+        assert_eq!(all.under_way(), 0);
         assert!(all.lock().sources.is_empty());
         assert_eq!(all.admit(address("192.0.2.1")).loser, None);
     }

@@ -8,6 +8,7 @@ use hopline_admin::status::{Budget, Bytes, RelayBudgets};
 use hopline_link::{Counters, LinkEnd, SpliceEnd};
 
 use crate::core::{Router, RouterConfig};
+use crate::handshakes::{Handshakes, PLACES};
 
 /// Sums over everything that is over.
 #[derive(Debug, Default)]
@@ -71,7 +72,7 @@ impl Counted {
     }
 }
 
-pub(crate) fn budgets(router: &Router, window_bytes: Budget) -> RelayBudgets {
+pub(crate) fn budgets(router: &Router, handshakes: &Handshakes, window_bytes: Budget) -> RelayBudgets {
     let gauges = router.gauges();
     // Nothing but `hold` can be set.
     let limits = RouterConfig::default();
@@ -80,6 +81,7 @@ pub(crate) fn budgets(router: &Router, window_bytes: Budget) -> RelayBudgets {
         held_opens: budget(gauges.held, limits.max_held),
         links: budget(gauges.links, limits.max_links),
         registrations: budget(gauges.registrations, limits.max_registrations),
+        handshakes: budget(handshakes.under_way(), PLACES),
         window_bytes,
     }
 }

@@ -79,7 +79,7 @@ impl hopline_admin::Source for Source {
                 aborts: hub.counted.aborts.counts(),
                 bytes: carried.bytes,
                 link_ends: hub.counted.ends.counts(),
-                budgets: metrics::budgets(&state.router, window_bytes),
+                budgets: metrics::budgets(&state.router, &hub.handshakes, window_bytes),
                 limits_reached: carried.limits,
             })
         })

@@ -155,6 +155,10 @@ families! {
         "Registrations of services that the relay holds.";
     REGISTRATIONS_LIMIT: Gauge = "hopline_relay_registrations_limit", [], "1",
         "How many registrations the relay takes at most.";
+    HANDSHAKES: Gauge = "hopline_relay_handshakes", [], "1",
+        "Connections to the relay that are not links yet.";
+    HANDSHAKES_LIMIT: Gauge = "hopline_relay_handshakes_limit", [], "1",
+        "How many connections that are not links yet the relay takes at most.";
     WINDOW: Gauge = "hopline_window_bytes", [], "1",
         "What unread data of sessions may come to hold, on all links together.";
     WINDOW_LIMIT: Gauge = "hopline_window_bytes_limit", [], "1",

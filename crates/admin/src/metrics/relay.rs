@@ -51,6 +51,8 @@ pub(super) fn fill(metrics: &mut Metrics, status: &RelayStatus) {
     metrics.gauge(&f::LINKS_LIMIT, [], budgets.links.limit as f64);
     metrics.gauge(&f::REGISTRATIONS, [], budgets.registrations.used as f64);
     metrics.gauge(&f::REGISTRATIONS_LIMIT, [], budgets.registrations.limit as f64);
+    metrics.gauge(&f::HANDSHAKES, [], budgets.handshakes.used as f64);
+    metrics.gauge(&f::HANDSHAKES_LIMIT, [], budgets.handshakes.limit as f64);
     super::windows(metrics, budgets.window_bytes);
     super::limits(metrics, &status.limits_reached);
 }

@@ -50,7 +50,7 @@ fn relay() -> Status {
         "aborts": [ { "reason": "conn_lost", "hop": 0, "count": 2 } ],
         "bytes": { "sent": 7, "received": 8 }, "link_ends": { "dead_peer": 2, "carrier_lost": 1 },
         "budgets": { "held_opens": { "used": 0, "limit": 4096 }, "links": { "used": 2, "limit": 16384 },
-                     "registrations": { "used": 1, "limit": 131_072 },
+                     "registrations": { "used": 1, "limit": 131_072 }, "handshakes": { "used": 3, "limit": 256 },
                      "window_bytes": { "used": 5, "limit": 18 } },
         "limits_reached": { "max_links": 1 },
     }))

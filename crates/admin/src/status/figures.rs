@@ -106,6 +106,9 @@ pub struct RelayBudgets {
     /// Registrations of services.
     #[serde(default)]
     pub registrations: Budget,
+    /// Connections that are not links yet: their handshake or their join is under way.
+    #[serde(default)]
+    pub handshakes: Budget,
     /// What unread data of sessions may come to hold on all links, and what it may at most: so much for each link.
     #[serde(default)]
     pub window_bytes: Budget,

@@ -6,11 +6,11 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream};
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
-use hopline_admin::status::{LinkState, ServiceState};
+use hopline_admin::status::{Budget, LinkState, ServiceState};
 use rustix::process::Signal;
 use socket2::{Domain, Socket, Type};
 
-use crate::harness::{Kind, PATIENCE, World, WorldOptions, hopline, until};
+use crate::harness::{AT_ONCE, Kind, PATIENCE, World, WorldOptions, hopline, until};
 
 /// Connections to the relay that say nothing, from one address.
 fn silent(relay: SocketAddr, from: Ipv4Addr, count: usize) -> Vec<Socket> {
@@ -41,6 +41,24 @@ fn silent_connections_keep_nobody_out() {
         world.relay.process.logged("too many connections that are no links yet");
         drop((edge, silent));
     }
+}
+
+/// Connections count as handshakes until they are links, or gone.
+#[test]
+fn a_link_is_no_handshake_any_more() {
+    let world = World::start(WorldOptions::default());
+    let under_way = |expected: u64| {
+        until(&format!("{expected} handshakes"), AT_ONCE, || {
+            let handshakes = world.relay.status().budgets.handshakes;
+            (handshakes == Budget { used: expected, limit: 256 }).then_some(())
+        });
+    };
+    // Agent and sidecar have linked.
+    under_way(0);
+    let silent = silent(world.relay.address, Ipv4Addr::LOCALHOST, 3);
+    under_way(3);
+    drop(silent);
+    under_way(0);
 }
 
 /// 60 parallel `hopline dial` of one machine work, and its own `hopline up` gets its link beside them.
