@@ -5,30 +5,23 @@
 //! or on a unix socket (0600), never elsewhere. A web page on another site could still reach loopback through the
 //! user's browser (DNS rebinding), so a request whose `Host` is neither an IP address, `localhost` nor a configured
 //! name is refused. Someone who looks must never slow what they look at: connections are few (64), short (one
-//! request, 30 s in all) and their headers small, and one snapshot is taken at a time, off the threads that carry
-//! traffic.
+//! request, 30 s in all) and their headers small, and one snapshot is taken at a time and written off the threads that
+//! carry traffic.
 //!
 //! Parts:
 //!
 //! - [`status`]: the words of `/status`, written and read by the same types, so that they cannot drift apart;
 //! - [`Server`]: serves the page, `/status`, `/metrics`, `/healthz` and `/readyz` for a [`Source`];
-//! - [`metrics`]: the same status for a machine that scrapes it; [`counts`]: what processes count for both;
-//! - [`access`]: the line of log that a session's end may have; [`log_lines`]: those that could not be written;
+//! - [`metrics`]: the same status for a machine that scrapes it;
 //! - [`client`]: reads the status of a running process, for `hopline status`;
-//! - [`text`]: the same status for people, in 80 columns;
-//! - [`unix_socket`]: makes a unix socket at a path and removes it again, without harm to anybody else's. It is
-//!   here because relay and edge both have this crate: status, control and mapping sockets follow the same rules.
+//! - [`text`]: the same status for people, in 80 columns.
 
-pub mod access;
 pub mod client;
-pub mod counts;
-pub mod log_lines;
 pub mod metrics;
 mod page;
 mod server;
 pub mod status;
 pub mod text;
-pub mod unix_socket;
 
 pub use server::{
     Address, CONNECTION_TIMEOUT, HEADER_TIMEOUT, MAX_CONNECTIONS, MAX_HEADER_BYTES, MAX_HEADERS, ServeError,

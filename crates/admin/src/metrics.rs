@@ -12,12 +12,12 @@ use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 use std::fmt::Write as _;
 
+use hopline_accounting::{log_lines, reason};
+
 mod edge;
 pub mod families;
 mod relay;
 
-use crate::counts::reason;
-use crate::log_lines;
 use crate::status::{Budget, Finding, Status};
 
 /// What a family's samples are.

@@ -9,6 +9,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use hopline_accounting::log_lines;
+use hopline_unix_socket::{self as unix_socket, Presence, SocketFile, UnixBindError, UnixOptions};
 use http_body_util::Full;
 use hyper::body::{Bytes, Incoming};
 use hyper::service::service_fn;
@@ -18,12 +20,10 @@ use serde::Serialize;
 use tokio::net::{TcpListener, UnixListener};
 use tokio::task::JoinSet;
 
-use crate::log_lines;
 use crate::metrics::Metrics;
 use crate::page::{PAGE, POLICY};
 use crate::server::room::{Client, Place, Room};
 use crate::status::{Finding, Status};
-use crate::unix_socket::{self, Presence, SocketFile, UnixBindError, UnixOptions};
 
 mod host;
 mod room;
@@ -49,12 +49,13 @@ const METRICS_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 
 /// What the status address shows.
 pub trait Source: Send + Sync + 'static {
-    /// A snapshot for `/status`. Runs on a thread that may block; one at a time in a process's server, whatever
-    /// the clients do. It must not hold a lock that the data path needs for longer than a copy takes.
-    fn status(&self) -> Status;
+    /// A snapshot for `/status`; one is taken at a time in a process's server, whatever the clients do. It runs on the
+    /// threads that carry traffic: it must not block, hold a lock that the data path needs for longer than a copy takes,
+    /// or go on for longer than about a millisecond without an `await` that yields.
+    fn status(&self) -> impl Future<Output = Status> + Send;
 
     /// Adds samples to `/metrics` that a status does not hold, by families of [`crate::metrics::families`]. Runs behind
-    /// [`Source::status`], on the same thread.
+    /// [`Source::status`], on a thread that carries no traffic.
     fn metrics(&self, metrics: &mut Metrics) {
         let _ = metrics;
     }
@@ -409,8 +410,8 @@ fn scraped(source: &impl Source, status: &Status) -> Vec<u8> {
     metrics.render().into_bytes()
 }
 
-/// The snapshot, taken and written on a thread of its own, so that its size never delays the data path. Those who have
-/// waited while one was taken share the next.
+/// The snapshot, written on a thread of its own, so that its size never delays the data path. Those who have waited while
+/// one was taken share the next.
 async fn snapshot<S: Source>(
     shared: &Shared<S>,
     content_type: &'static str,
@@ -423,15 +424,20 @@ async fn snapshot<S: Source>(
         return respond(StatusCode::OK, content_type, fresh.body.clone());
     }
     let source = Arc::clone(&shared.source);
-    let written = tokio::task::spawn_blocking(move || {
-        // The lock goes with the work, not with the client: a client that leaves must not let a second one begin.
+    // A task of its own: a client that leaves must not let a second one begin while this is under way.
+    let taken = tokio::spawn(async move {
         let began = Instant::now();
-        let body = Bytes::from(write(&source, source.status())?);
-        last.retain(|last| last.content_type != content_type);
-        last.push(Snapshot { content_type, began, body: body.clone() });
-        Ok::<_, serde_json::Error>(body)
+        let status = source.status().await;
+        let body = tokio::task::spawn_blocking(move || write(&source, status))
+            .await
+            .map(|body| body.map(Bytes::from));
+        if let Ok(Ok(body)) = &body {
+            last.retain(|last| last.content_type != content_type);
+            last.push(Snapshot { content_type, began, body: body.clone() });
+        }
+        body
     });
-    match written.await {
+    match taken.await.and_then(|written| written) {
         Ok(Ok(body)) => respond(StatusCode::OK, content_type, body),
         Ok(Err(error)) => failed(&error),
         Err(error) => failed(&error),

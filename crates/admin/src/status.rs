@@ -12,7 +12,9 @@ mod figures;
 mod findings;
 mod words;
 
-pub use figures::{AbortCount, Budget, Bytes, Counts, Dials, EdgeBudgets, LinkHistory, RelayBudgets};
+pub use figures::{
+    AbortCount, Budget, Bytes, Counts, Dials, EdgeBudgets, LinkHistory, Opens, RelayBudgets, link_ends,
+};
 pub use findings::{Finding, Level, Place, RECENT_S, Subject, seen_by_agent, seen_by_sidecar};
 
 /// The status of a process: of an edge or of a relay, told apart by `role`.
@@ -397,7 +399,7 @@ pub struct RelayStatus {
     /// What all links carried.
     #[serde(default)]
     pub bytes: Bytes,
-    /// How links ended: [`CAUSES`](crate::counts::CAUSES), only those that there were.
+    /// How links ended: [`CAUSES`](hopline_accounting::CAUSES), only those that there were.
     #[serde(default)]
     pub link_ends: BTreeMap<String, u64>,
     /// What is in use of what is bounded.
@@ -494,16 +496,6 @@ pub enum AgentState {
     /// A word that the reader does not know.
     #[serde(other)]
     Unknown,
-}
-
-/// Opens at a relay since its start, by how they ended.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub struct Opens {
-    /// Became a session.
-    pub accepted: u64,
-    /// Refused, by reason.
-    #[serde(default)]
-    pub refused: BTreeMap<String, u64>,
 }
 
 /// A duration as the seconds of `/status`: to a tenth, which is as exact as a reader needs.

@@ -10,7 +10,7 @@ use std::sync::LazyLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use hopline_admin::access;
+use hopline_accounting::access;
 use hopline_config::{LogConfig, LogFormat};
 use tracing::Subscriber;
 use tracing_subscriber::filter::filter_fn;

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Instant;
 
-use hopline_admin::access::Access;
+use hopline_accounting::access::Access;
 use hopline_config::{Protocol, ServiceConfig};
 use hopline_dns::Resolver;
 use hopline_link::{Abort, Code, Session};

@@ -4,9 +4,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
-use hopline_admin::access::Access;
-use hopline_admin::counts::{AbortCounter, ByteCounter, OpenCounter};
-use hopline_admin::status::{Counts, LastError, SessionCounts};
+use hopline_accounting::access::Access;
+use hopline_accounting::{AbortCounter, ByteCounter, OpenCounter};
+use hopline_admin::status::{AbortCount, Counts, LastError, SessionCounts};
 use hopline_link::Abort;
 use hopline_route_proto::SessionId;
 use tokio::sync::watch;
@@ -60,7 +60,11 @@ pub(crate) struct Figures {
 impl Figures {
     /// What was counted, for the status.
     pub(crate) fn counts(&self) -> Counts {
-        Counts { opens: self.opens.counts(), aborts: self.fault.counter.counts(), bytes: self.bytes.counts() }
+        Counts {
+            opens: (&self.opens).into(),
+            aborts: AbortCount::all(&self.fault.counter),
+            bytes: (&*self.bytes).into(),
+        }
     }
 }
 

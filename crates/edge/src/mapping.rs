@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use hopline_admin::access::Access;
+use hopline_accounting::access::Access;
 use hopline_config::MappingConfig;
 use hopline_h2_watch::{Cause, EndedBy};
 use hopline_link::{Abort, Code};

@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use hopline_admin::counts::EndCounter;
+use hopline_accounting::EndCounter;
 use hopline_admin::metrics::{Buckets, Metrics, families};
-use hopline_admin::status::{Budget, Bytes, Dials, EdgeBudgets, LinkHistory};
+use hopline_admin::status::{Budget, Bytes, Dials, EdgeBudgets, LinkHistory, link_ends};
 use hopline_h2_watch::{GaveUp, Histogram, MappingWatch, Status};
 use hopline_link::{Counters, Info, LinkEnd};
 
@@ -63,7 +63,7 @@ impl LinkCounts {
     pub(crate) fn history(&self, carried: &Carried) -> LinkHistory {
         let dials =
             Dials { up: self.up.load(Ordering::Relaxed), failed: self.failed.load(Ordering::Relaxed) };
-        LinkHistory { bytes: carried.bytes, dials, ends: self.ends.counts() }
+        LinkHistory { bytes: carried.bytes, dials, ends: link_ends(&self.ends) }
     }
 }
 
@@ -137,7 +137,7 @@ fn buckets(histogram: &Histogram) -> Buckets<'_> {
 mod tests {
     use std::time::Instant;
 
-    use hopline_admin::counts::{REASONS, reason};
+    use hopline_accounting::{REASONS, reason};
     use hopline_h2_watch::{EndedBy, Limits};
     use hopline_link::Code;
 

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::BytesMut;
-use hopline_admin::counts::ByteCounter;
+use hopline_accounting::ByteCounter;
 use hopline_link::{Abort, Code, Session};
 use tokio::time::{Instant, timeout, timeout_at};
 

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use hopline_admin::access::Access;
+use hopline_accounting::access::Access;
 use hopline_config::Protocol;
 use hopline_link::{Abort, Code, Session};
 use hopline_route_proto::{ConnectionId, SessionId};

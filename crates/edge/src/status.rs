@@ -117,9 +117,8 @@ impl Source {
 }
 
 impl hopline_admin::Source for Source {
-    fn status(&self) -> Status {
-        // A thread that may block, of the runtime that the links are on.
-        tokio::runtime::Handle::current().block_on(self.uplinks.refresh_agents());
+    async fn status(&self) -> Status {
+        self.uplinks.refresh_agents().await;
         Status::Edge(EdgeStatus {
             role: Role::Edge,
             machine: self.uplinks.machine.name().to_owned(),

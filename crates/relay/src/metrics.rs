@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use hopline_admin::counts::{AbortCounter, EndCounter};
+use hopline_accounting::{AbortCounter, EndCounter};
 use hopline_admin::status::{Budget, Bytes, RelayBudgets};
 use hopline_link::{Counters, LinkEnd, SpliceEnd};
 

@@ -4,7 +4,7 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Instant;
 
-use hopline_admin::access::{self, Access};
+use hopline_accounting::access::{self, Access};
 use hopline_link::{Abort, Code, OpenError, Session, SpliceEnd, SpliceOutcome, Spliced, splice};
 use hopline_route_proto::{Name, RoutingHeader};
 use tokio::sync::oneshot;

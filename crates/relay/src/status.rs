@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use hopline_admin::status::{
-    AgentState, Budget, LinkState, Opens, RelayAgent, RelayLink, RelayService, RelayState, RelayStatus, Role,
-    SessionCounts, Status, seconds,
+    AbortCount, AgentState, Budget, LinkState, Opens, RelayAgent, RelayLink, RelayService, RelayState,
+    RelayStatus, Role, SessionCounts, Status, link_ends, seconds,
 };
 use hopline_route_proto::ServiceState;
 
@@ -17,7 +17,7 @@ use crate::metrics;
 pub(crate) struct Source(pub(crate) Arc<Hub>);
 
 impl hopline_admin::Source for Source {
-    fn status(&self) -> Status {
+    async fn status(&self) -> Status {
         let hub = &self.0;
         let listens = hub.listens();
         hub.peek(|state| {
@@ -76,9 +76,9 @@ impl hopline_admin::Source for Source {
                         .map(|(code, n)| (code.name().into_owned(), *n))
                         .collect(),
                 },
-                aborts: hub.counted.aborts.counts(),
+                aborts: AbortCount::all(&hub.counted.aborts),
                 bytes: carried.bytes,
-                link_ends: hub.counted.ends.counts(),
+                link_ends: link_ends(&hub.counted.ends),
                 budgets: metrics::budgets(&state.router, &hub.handshakes, window_bytes),
                 limits_reached: carried.limits,
             })

@@ -1,7 +1,8 @@
 //! The samples of an edge.
 
+use hopline_accounting::{hop, reason};
+
 use super::{Metrics, families as f};
-use crate::counts::{hop, reason};
 use crate::status::{Counts, EdgeLink, EdgeStatus, LinkState, Mapping, Opens, Service};
 
 const LINK_STATES: [&str; 5] = ["connecting", "up", "suspect", "draining", "down"];

@@ -1,7 +1,8 @@
 //! The samples of a relay: sums over all machines, since a machine's name is its own choice.
 
+use hopline_accounting::{hop, reason};
+
 use super::{Metrics, families as f};
-use crate::counts::{hop, reason};
 use crate::status::{LinkState, RelayState, RelayStatus};
 
 const LINK_STATES: [&str; 3] = ["up", "suspect", "draining"];

@@ -216,7 +216,7 @@ fn bound(series: &str, [relays, mappings, services]: [usize; 3]) -> usize {
 
 /// An edge on which everything has happened that can: each reason at each hop, each cause, each limit.
 fn full_edge([relays, mappings, services]: [usize; 3]) -> Status {
-    use crate::counts::{CAUSES, HOPS, REASONS};
+    use hopline_accounting::{CAUSES, HOPS, REASONS};
     let each = |words: &[&str]| words.iter().map(|word| ((*word).to_owned(), 1)).collect::<BTreeMap<_, _>>();
     let aborts: Vec<_> = REASONS
         .iter()

@@ -2,9 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use hopline_accounting::{AbortCounter, ByteCounter, EndCounter, OpenCounter};
 use serde::{Deserialize, Serialize};
-
-use super::Opens;
 
 /// What was counted of one mapping or service.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -23,12 +22,21 @@ pub struct Counts {
 /// How many sessions or opens ended by one fault.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AbortCount {
-    /// One of [`REASONS`](crate::counts::REASONS).
+    /// One of [`REASONS`](hopline_accounting::REASONS).
     pub reason: String,
     /// The number of links that the reason had crossed; 3 stands for all further ones.
     pub hop: u64,
     /// How many.
     pub count: u64,
+}
+
+impl AbortCount {
+    /// What was counted.
+    #[must_use]
+    pub fn all(counter: &AbortCounter) -> Vec<Self> {
+        let all = counter.counts();
+        all.map(|(reason, hop, count)| Self { reason: reason.to_owned(), hop, count }).collect()
+    }
 }
 
 /// Payload, both ways.
@@ -40,6 +48,38 @@ pub struct Bytes {
     pub received: u64,
 }
 
+impl From<&ByteCounter> for Bytes {
+    fn from(counter: &ByteCounter) -> Self {
+        Self { sent: counter.sent(), received: counter.received() }
+    }
+}
+
+/// Opens since the start, by how they ended.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Opens {
+    /// Became a session.
+    pub accepted: u64,
+    /// Refused, by reason.
+    #[serde(default)]
+    pub refused: BTreeMap<String, u64>,
+}
+
+impl From<&OpenCounter> for Opens {
+    fn from(counter: &OpenCounter) -> Self {
+        Self { accepted: counter.accepted(), refused: by_word(counter.refused()) }
+    }
+}
+
+/// How links ended, by cause.
+#[must_use]
+pub fn link_ends(counter: &EndCounter) -> BTreeMap<String, u64> {
+    by_word(counter.counts())
+}
+
+fn by_word(counts: impl Iterator<Item = (&'static str, u64)>) -> BTreeMap<String, u64> {
+    counts.map(|(word, count)| (word.to_owned(), count)).collect()
+}
+
 /// What became of all links to one relay.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct LinkHistory {
@@ -49,7 +89,7 @@ pub struct LinkHistory {
     /// How often the relay was dialled.
     #[serde(default)]
     pub dials: Dials,
-    /// How they ended: [`CAUSES`](crate::counts::CAUSES), only those that there were.
+    /// How they ended: [`CAUSES`](hopline_accounting::CAUSES), only those that there were.
     #[serde(default)]
     pub ends: BTreeMap<String, u64>,
 }

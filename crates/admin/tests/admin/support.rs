@@ -34,10 +34,10 @@ pub(crate) struct Stage {
 struct Shown(Arc<Stage>);
 
 impl Source for Shown {
-    fn status(&self) -> Status {
+    async fn status(&self) -> Status {
         self.0.begun.fetch_add(1, Ordering::SeqCst);
         assert!(!std::mem::take(&mut *self.0.panic.lock().unwrap()), "asked to");
-        let _gate = self.0.gate.blocking_lock();
+        let _gate = self.0.gate.lock().await;
         if let Some(status) = &*self.0.status.lock().unwrap() {
             return status.clone();
         }

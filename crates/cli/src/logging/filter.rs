@@ -2,7 +2,7 @@
 
 use std::ffi::OsStr;
 
-use hopline_admin::access;
+use hopline_accounting::access;
 use hopline_config::LogConfig;
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::filter::Directive;

@@ -9,7 +9,7 @@ use std::io;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use hopline_admin::log_lines;
+use hopline_accounting::log_lines;
 
 /// Most bytes that wait, each line with [`OVERHEAD`].
 const MAX_BYTES: usize = 1 << 20;

@@ -9,9 +9,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
-use hopline_admin::unix_socket::{self, Presence, SocketFile, UnixBindError, UnixOptions};
 use hopline_config::Listen;
 use hopline_dns::{ResolveError, Resolver};
+use hopline_unix_socket::{self as unix_socket, Presence, SocketFile, UnixBindError, UnixOptions};
 use rustix::io::Errno;
 use socket2::SockRef;
 use tokio::net::{TcpListener, TcpSocket, UnixListener};

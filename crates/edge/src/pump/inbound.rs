@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::{BufMut as _, Bytes, BytesMut};
-use hopline_admin::counts::ByteCounter;
+use hopline_accounting::ByteCounter;
 use hopline_link::{Abort, Session};
 use tokio::time::{Instant, timeout_at};
 

@@ -5,7 +5,7 @@ use std::io;
 use std::sync::Arc;
 
 use bytes::{Buf as _, Bytes};
-use hopline_admin::counts::ByteCounter;
+use hopline_accounting::ByteCounter;
 use hopline_link::{Abort, Code, Session};
 use tokio::time::{Instant, timeout_at};
 

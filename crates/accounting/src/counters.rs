@@ -3,10 +3,7 @@
 //! Whatever the traffic, each of them is a fixed number of integers: a reason that is not in [`REASONS`] counts as
 //! `application` or `other`, a hop beyond the second as the third.
 
-use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
-
-use crate::status::{AbortCount, Bytes, Opens};
 
 /// The reasons, in the order of their numbers on the wire, then what an application's own code and a code of a newer
 /// version count as.
@@ -68,18 +65,13 @@ impl AbortCounter {
         self.0[index(reason)][hop_index(hop)].fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Those that there were.
-    #[must_use]
-    pub fn counts(&self) -> Vec<AbortCount> {
-        let of_reason = |(reason, hops): (&&'static str, &[AtomicU64; HOPS.len()])| {
-            let counts = hops.iter().map(|count| count.load(Ordering::Relaxed)).collect::<Vec<_>>();
-            (0..).zip(counts).filter(|(_, count)| *count > 0).map(|(hop, count)| AbortCount {
-                reason: (*reason).to_owned(),
-                hop,
-                count,
-            })
+    /// Reason, hop and count of those that there were.
+    pub fn counts(&self) -> impl Iterator<Item = (&'static str, u64, u64)> {
+        let of_reason = |(reason, hops): (&'static &'static str, &[AtomicU64; HOPS.len()])| {
+            let counts = hops.each_ref().map(|count| count.load(Ordering::Relaxed));
+            (0..).zip(counts).map(|(hop, count)| (*reason, hop, count))
         };
-        REASONS.iter().zip(&self.0).flat_map(of_reason).collect()
+        REASONS.iter().zip(&self.0).flat_map(of_reason).filter(|(_, _, count)| *count > 0)
     }
 }
 
@@ -101,16 +93,25 @@ impl OpenCounter {
         self.refused[index(reason)].fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Those that there were.
+    /// Those that became a session.
     #[must_use]
-    pub fn counts(&self) -> Opens {
-        let refused =
-            REASONS.iter().zip(&self.refused).map(|(reason, n)| (*reason, n.load(Ordering::Relaxed)));
-        Opens {
-            accepted: self.accepted.load(Ordering::Relaxed),
-            refused: refused.filter(|(_, n)| *n > 0).map(|(reason, n)| (reason.to_owned(), n)).collect(),
-        }
+    pub fn accepted(&self) -> u64 {
+        self.accepted.load(Ordering::Relaxed)
     }
+
+    /// Those that did not: reason and count of each that there was.
+    pub fn refused(&self) -> impl Iterator<Item = (&'static str, u64)> {
+        present(&REASONS, &self.refused)
+    }
+}
+
+/// The words whose counts are not 0.
+fn present(
+    words: &'static [&'static str],
+    counts: &[AtomicU64],
+) -> impl Iterator<Item = (&'static str, u64)> {
+    let counts = counts.iter().map(|count| count.load(Ordering::Relaxed));
+    words.iter().copied().zip(counts).filter(|(_, count)| *count > 0)
 }
 
 /// Bytes both ways.
@@ -131,10 +132,16 @@ impl ByteCounter {
         self.received.fetch_add(bytes as u64, Ordering::Relaxed);
     }
 
-    /// Those that there were.
+    /// Bytes that went out.
     #[must_use]
-    pub fn counts(&self) -> Bytes {
-        Bytes { sent: self.sent.load(Ordering::Relaxed), received: self.received.load(Ordering::Relaxed) }
+    pub fn sent(&self) -> u64 {
+        self.sent.load(Ordering::Relaxed)
+    }
+
+    /// Bytes that came.
+    #[must_use]
+    pub fn received(&self) -> u64 {
+        self.received.load(Ordering::Relaxed)
     }
 }
 
@@ -155,11 +162,9 @@ impl EndCounter {
         }
     }
 
-    /// Those that there were, by cause.
-    #[must_use]
-    pub fn counts(&self) -> BTreeMap<String, u64> {
-        let counts = CAUSES.iter().zip(&self.0).map(|(cause, n)| (*cause, n.load(Ordering::Relaxed)));
-        counts.filter(|(_, n)| *n > 0).map(|(cause, n)| (cause.to_owned(), n)).collect()
+    /// Cause and count of those that there were.
+    pub fn counts(&self) -> impl Iterator<Item = (&'static str, u64)> {
+        present(&CAUSES, &self.0)
     }
 }
 
@@ -179,14 +184,12 @@ mod tests {
         opens.accept();
         bytes.send(3);
         bytes.receive(4);
-        let aborts = aborts.counts();
-        let aborts: Vec<_> =
-            aborts.iter().map(|abort| (abort.reason.as_str(), abort.hop, abort.count)).collect();
+        let aborts: Vec<_> = aborts.counts().collect();
         assert_eq!(aborts, [("conn_lost", 1, 2), ("application", 0, 1), ("other", 3, 2)]);
-        let expected = [("application", 1), ("conn_lost", 2), ("other", 2)];
-        let refused = expected.map(|(reason, n)| (reason.to_owned(), n)).into();
-        assert_eq!(opens.counts(), Opens { accepted: 1, refused });
-        assert_eq!(bytes.counts(), Bytes { sent: 3, received: 4 });
+        assert_eq!(opens.accepted(), 1);
+        let refused: Vec<_> = opens.refused().collect();
+        assert_eq!(refused, [("conn_lost", 2), ("application", 1), ("other", 2)]);
+        assert_eq!((bytes.sent(), bytes.received()), (3, 4));
     }
 
     #[test]
@@ -195,9 +198,6 @@ mod tests {
         for cause in ["dead_peer", "goodbye", "goodbye", "nonsense"] {
             ends.note(cause);
         }
-        assert_eq!(
-            ends.counts().into_iter().collect::<Vec<_>>(),
-            [("dead_peer".to_owned(), 1), ("goodbye".to_owned(), 2)]
-        );
+        assert_eq!(ends.counts().collect::<Vec<_>>(), [("dead_peer", 1), ("goodbye", 2)]);
     }
 }
