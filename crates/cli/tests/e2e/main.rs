@@ -30,6 +30,7 @@ mod names;
 mod obeyed;
 mod pairs;
 mod refusals;
+mod relay_keys;
 mod reload;
 mod resets;
 mod returns;

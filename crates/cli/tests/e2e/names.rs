@@ -6,7 +6,8 @@ use std::net::{TcpStream, UdpSocket};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use crate::harness::{Kind, PATIENCE, World, WorldOptions, until};
+use crate::harness::{Conn, Kind, PATIENCE, World, WorldOptions, until};
+use crate::obeyed::reload;
 
 /// Opens a second of the service whose name nobody resolves.
 const RATE: u32 = 100;
@@ -98,4 +99,30 @@ fn names_that_need_no_name_server_work_without_one() {
     let mut bytes = [0; 2];
     std::io::Read::read_exact(&mut accepted, &mut bytes).unwrap();
     assert_eq!(&bytes, b"to");
+}
+
+/// SIGHUP: the name servers of the new file are asked, and no longer those of the old one.
+#[test]
+fn a_reloads_name_servers_are_asked() {
+    let servers = [(); 2].map(|()| UdpSocket::bind("127.0.0.1:0").unwrap());
+    let keys = servers.each_ref().map(|server| {
+        server.set_read_timeout(Some(PATIENCE)).unwrap();
+        format!("dns: [\"{}\"]\n", server.local_addr().unwrap())
+    });
+    let world = World::start(WorldOptions {
+        agent_keys: Box::leak(keys[0].clone().into_boxed_str()),
+        services: "  first: { tcp: { forward: \"first.internal:1\" } }\n  second: { tcp: { forward: \"second.internal:1\" } }\n",
+        mappings: "  first: { listen: \"127.0.0.1:0\" }\n  second: { listen: \"127.0.0.1:0\" }\n",
+        ..WorldOptions::default()
+    });
+    let asked = |server: usize, name: &str| {
+        let _app = Conn::connect(world.mapping(name).listen);
+        let mut question = [0; 512];
+        let read = servers[server].recv(&mut question).expect("a question");
+        let label = [&[u8::try_from(name.len()).unwrap()], name.as_bytes()].concat();
+        assert!(question[..read].windows(label.len()).any(|window| window == label), "{name}");
+    };
+    asked(0, "first");
+    reload(&world, "agent", |text| text.replace(&keys[0], &keys[1]));
+    asked(1, "second");
 }

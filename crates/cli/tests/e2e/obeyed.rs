@@ -33,7 +33,11 @@ const OBEYED: &[(&str, &str, &str)] = &[
     ("The file of an edge.drain", "an_edge_drains_as_long_as_asked", "an_edge_drains_as_long_as_asked"),
     ("The file of an edge.services", "f137_reload_of_services", "f137_reload_of_services"),
     ("The file of an edge.connect", "reload_of_mappings", "reload_of_mappings"),
-    ("The file of an edge.dns", "p22_a_silent_name_server_holds_up_nothing_but_what_needs_it", ""),
+    (
+        "The file of an edge.dns",
+        "p22_a_silent_name_server_holds_up_nothing_but_what_needs_it",
+        "a_reloads_name_servers_are_asked",
+    ),
     ("The file of an edge.log", "", ""),
     ("status.listen", "an_edge_answers_to_the_names_of_its_file", "what_needs_a_restart_is_said"),
     ("status.hosts", "an_edge_answers_to_the_names_of_its_file", "what_needs_a_restart_is_said"),
@@ -52,17 +56,21 @@ const OBEYED: &[(&str, &str, &str)] = &[
     ("log.format", "the_log_is_as_asked", "reload_of_what_is_logged"),
     ("log.level", "the_log_is_as_asked", "reload_of_what_is_logged"),
     ("log.access", "each_session_has_a_line_at_each_process", "reload_of_what_is_logged"),
-    ("The file of a relay.listen", "a_relay_obeys_its_file_and_its_flags", ""),
-    ("The file of a relay.state", "a_relay_obeys_its_file_and_its_flags", ""),
+    ("The file of a relay.listen", "a_relay_obeys_its_file_and_its_flags", "reload_of_a_relay"),
+    ("The file of a relay.state", "a_relay_obeys_its_file_and_its_flags", "reload_of_a_relay"),
     ("The file of a relay.admin", "a_relay_obeys_its_file_and_its_flags", "reload_of_a_relay"),
-    ("The file of a relay.keepalive", "links_watch_themselves_as_asked", ""),
-    ("The file of a relay.hold", "a_relay_holds_as_long_as_asked", ""),
+    ("The file of a relay.keepalive", "links_watch_themselves_as_asked", "a_reload_is_obeyed_by_a_relay"),
+    ("The file of a relay.hold", "a_relay_holds_as_long_as_asked", "a_reload_is_obeyed_by_a_relay"),
     (
         "The file of a relay.drain",
         "a_relay_obeys_its_file_and_its_flags",
         "a_relay_obeys_its_file_and_its_flags",
     ),
-    ("The file of a relay.answer_timeout", "p14_no_answer_within_the_relays_answer_timeout", ""),
+    (
+        "The file of a relay.answer_timeout",
+        "p14_no_answer_within_the_relays_answer_timeout",
+        "a_reload_is_obeyed_by_a_relay",
+    ),
     ("The file of a relay.log", "the_log_is_as_asked", "reload_of_a_relay"),
 ];
 
@@ -131,7 +139,7 @@ fn every_key_and_every_flag_has_a_test_that_it_is_obeyed() {
 }
 
 /// Rewrites the file of an edge and has it read again; waits until it has been.
-fn reload(world: &World, edge: &str, change: impl FnOnce(String) -> String) {
+pub(crate) fn reload(world: &World, edge: &str, change: impl FnOnce(String) -> String) {
     let path = world.folder().join(edge).with_extension("yaml");
     let text = std::fs::read_to_string(&path).unwrap();
     std::fs::write(&path, change(text)).unwrap();
@@ -151,7 +159,7 @@ fn dial(world: &World, mapping: &str) -> Conn {
 }
 
 /// How long a connection takes to be refused.
-fn refused_after(mut app: Conn) -> Duration {
+pub(crate) fn refused_after(mut app: Conn) -> Duration {
     let began = Instant::now();
     // It may be refused already.
     drop(app.write_all(b"x"));
@@ -160,7 +168,7 @@ fn refused_after(mut app: Conn) -> Duration {
 }
 
 #[track_caller]
-fn took(what: &str, took: Duration, asked: Duration) {
+pub(crate) fn took(what: &str, took: Duration, asked: Duration) {
     // Timers may fire a little early by another clock; nothing here takes twice as long.
     let least = asked.saturating_sub(Duration::from_millis(50));
     assert!((least..asked + AT_ONCE).contains(&took), "{what}: {took:?}, asked for {asked:?}");
@@ -198,23 +206,6 @@ fn opens_are_held_as_long_as_asked() {
         refused_after(app);
         took(keys, killed.elapsed(), hold);
         reason_at(&world, "t0", "conn_lost", 0);
-    }
-}
-
-/// `hold:` of a relay, also none at all: how long opens wait for an agent that was lost, and for one that a young relay
-/// has not met yet.
-#[test]
-fn a_relay_holds_as_long_as_asked() {
-    let cases = [("hold: 1500ms\n", Duration::from_millis(1_500)), ("hold: 0s\n", Duration::ZERO)];
-    for (file, hold) in cases {
-        let world = World::start(WorldOptions { relay_file: file, ..WorldOptions::default() });
-        world.works(&world.slots[0]);
-        let killed = Instant::now();
-        world.agent.process.kill();
-        until("the relay knows", AT_ONCE, || (world.relay.status().links.len() == 1).then_some(()));
-        refused_after(world.slots[0].dial(Kind::Tcp));
-        took(file, killed.elapsed(), hold);
-        reason_at(&world, "t0", "offline", 1);
     }
 }
 
