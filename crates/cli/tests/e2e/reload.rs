@@ -78,7 +78,11 @@ fn reload_of_mappings() {
     rewrite(&world, "sidecar", |text| format!("{text}\n{line}\n"));
     world.sidecar.process.signal(Signal::HUP);
     until("t0 is back", PATIENCE, || (mappings() == ["t0", "t1", "u0", "u1"]).then_some(()));
-    let address = world.mapping("t0").listen;
+    // It is listed before its socket is open.
+    let address = until("its socket is open", AT_ONCE, || {
+        let listen = world.mapping("t0").listen;
+        (!listen.ends_with(":0")).then_some(listen)
+    });
     let mut again = Conn::connect(address);
     exchange(&mut again, &mut slot.accept());
     exchange(&mut open.0, &mut open.1);
