@@ -4,6 +4,7 @@ mod demo_breaks;
 mod docs;
 mod generate;
 mod lab;
+mod modules;
 mod mutants;
 mod page;
 mod promises;
@@ -53,6 +54,12 @@ enum Chore {
         /// For the lab.
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         arguments: Vec<String>,
+    },
+    /// Prints which modules at the top of a crate import which; fails where they import each other in a circle.
+    Modules {
+        /// Folders below `crates/`.
+        #[arg(default_value = "edge")]
+        crates: Vec<String>,
     },
     /// Applies each patch of `mutants/` to a copy of the work tree, and runs the tests that must notice.
     Mutants {
@@ -113,6 +120,7 @@ fn main() -> anyhow::Result<()> {
         Chore::DemoBreaks { bin, rows } => demo_breaks::run(&root(), bin, &rows),
         Chore::Docs => docs::run(&root()),
         Chore::Lab { arguments } => lab::run(&root(), &arguments),
+        Chore::Modules { crates } => modules::run(&root(), &crates),
         Chore::Mutants { list, names } => mutants::run(&root(), &names, list),
         Chore::Page { bin, out } => page::run(&root(), bin, &out),
         Chore::Reference { check } => reference::run(&root(), check),

@@ -1,5 +1,8 @@
 //! The agent: dials the real server for each session that arrives.
 
+mod recall;
+mod serving;
+
 use std::collections::BTreeMap;
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Instant;
@@ -10,13 +13,15 @@ use hopline_dns::Resolver;
 use hopline_link::{Abort, Code, Session};
 use hopline_route_proto::{self as route_proto, RoutingHeader, ServiceAd, ServiceState};
 
-use tokio::sync::watch;
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
 
-use crate::fault::{Figures, Sessions, log_end};
-use crate::kept::Memory;
-use crate::recall::{Again, Found, Recall};
-use crate::serving::{Asked, Serving, refuse};
+use crate::figures::{Figures, Sessions, log_end};
+use crate::links::Uplinks;
+use crate::pump::replay::Memory;
 use crate::trail::{Trails, loop_abort};
+use recall::{Again, Found, Recall};
+use serving::{Asked, Serving, refuse};
 
 /// One published service and its figures.
 #[derive(Debug)]
@@ -35,12 +40,16 @@ pub(crate) struct Agent {
     trails: Trails,
     resolver: Resolver,
     services: RwLock<BTreeMap<String, Arc<Service>>>,
-    /// Counts the lists that there were.
-    revision: watch::Sender<u64>,
+    uplinks: Arc<Uplinks>,
 }
 
 impl Agent {
-    pub(crate) fn new(configs: &[ServiceConfig], trails: Trails, resolver: Resolver) -> Self {
+    pub(crate) fn new(
+        configs: &[ServiceConfig],
+        uplinks: &Arc<Uplinks>,
+        trails: Trails,
+        resolver: Resolver,
+    ) -> Self {
         let agent = Self {
             recall: Recall::default(),
             memory: Memory::default(),
@@ -48,7 +57,7 @@ impl Agent {
             trails,
             resolver,
             services: RwLock::default(),
-            revision: watch::Sender::new(0),
+            uplinks: Arc::clone(uplinks),
         };
         agent.apply(configs);
         agent
@@ -75,7 +84,7 @@ impl Agent {
         touched.extend(before.into_keys());
         drop(services);
         if !touched.is_empty() {
-            self.revision.send_modify(|revision| *revision += 1);
+            self.uplinks.publish(self.ads());
         }
         touched
     }
@@ -90,22 +99,12 @@ impl Agent {
         self.served.none_open().await;
     }
 
-    /// Changes when there is a new list to announce.
-    pub(crate) fn revision(&self) -> watch::Receiver<u64> {
-        self.revision.subscribe()
-    }
-
-    /// Nothing is published.
-    pub(crate) fn is_empty(&self) -> bool {
-        self.services.read().unwrap_or_else(PoisonError::into_inner).is_empty()
-    }
-
     pub(crate) fn services(&self) -> Vec<Arc<Service>> {
         self.services.read().unwrap_or_else(PoisonError::into_inner).values().cloned().collect()
     }
 
-    /// What the relay is told.
-    pub(crate) fn ads(&self) -> Vec<ServiceAd> {
+    /// What the relays are told.
+    fn ads(&self) -> Vec<ServiceAd> {
         let ad = |service: &Arc<Service>| ServiceAd {
             name: service.config.name.to_string(),
             protocol: match service.config.protocol {
@@ -122,8 +121,23 @@ impl Agent {
         self.services.read().unwrap_or_else(PoisonError::into_inner).get(name).cloned()
     }
 
+    /// Serves the sessions that arrive; dropped, it ends them.
+    pub(crate) async fn run(self: Arc<Self>, mut arrivals: mpsc::Receiver<Session>) {
+        let mut sessions = JoinSet::new();
+        loop {
+            tokio::select! {
+                session = arrivals.recv() => {
+                    let Some(session) = session else { return };
+                    let agent = Arc::clone(&self);
+                    sessions.spawn(async move { agent.serve(session).await });
+                }
+                Some(_) = sessions.join_next() => {}
+            }
+        }
+    }
+
     /// One session, from its open to its end.
-    pub(crate) async fn serve(&self, session: Session) {
+    async fn serve(&self, session: Session) {
         let header = match RoutingHeader::decode(session.header()) {
             Ok(header) => header,
             Err(error) => return session.abort(Code::PROTOCOL, error.to_string()),

@@ -7,193 +7,31 @@
 //! the ends. An end stays an end, a reset becomes an abort and an abort a reset, so that a cut is never taken for
 //! a clean close; and every fault is kept with its reason and its hop, for `/status`.
 //!
-//! - [`local`]: the sidecar's sockets; [`forward`]: the agent's dial;
-//! - `uplink`: one link to one relay, dialled again for as long as the edge runs;
-//! - `sidecar`, `agent`: the two roles; `opening`, `serving`: one session at each; `pump`: the session beside its
-//!   connection, the same for both; `kept`, `recall`: how a young session outlives its path; `trail`: how a loop is found; `inspect`: what
-//!   applications say, read in passing.
+//! # The rooms
+//!
+//! Each imports those that stand below it, and none imports another by way of others: `cargo xtask modules` says so.
+//!
+//! - `edge`: starts, drains, reloads and stops the rest;
+//! - `status`: what the status address shows of the rooms below;
+//! - `sidecar`, `agent`: the two roles, each with its sockets or services and its sessions. They say to `links` what the
+//!   relays are to be told, and the agent is given what arrives;
+//! - `links`: one link to each relay, dialled again for as long as the edge runs. It knows no role;
+//! - `pump`: the session beside its connection, the same for both roles, and how a young session outlives its path;
+//! - `inspect`: what applications say, read in passing; `trail`: how a loop is found; `figures`: what is counted of a
+//!   mapping or a service;
+//! - [`local`]: the sidecar's sockets; [`dial`]: TCP to a server or a relay.
 
 mod agent;
-mod control;
-mod fault;
-pub mod forward;
+pub mod dial;
+mod edge;
+mod figures;
 mod inspect;
-mod kept;
-mod listening;
+mod links;
 pub mod local;
-mod mapping;
-mod metrics;
-mod opening;
 mod pump;
-mod recall;
-mod reload;
-mod serving;
 mod sidecar;
 mod status;
-mod status_address;
 mod trail;
-mod uplink;
-mod uplinks;
 
-use std::sync::Arc;
-use std::time::Duration;
-
-use hopline_admin::Address;
-use hopline_config::{EdgeConfig, Endpoint, MappingConfig};
-use hopline_dns::{Resolver, Sources};
-use hopline_identity::Machine;
-use hopline_link::{Code, close_all};
-use tokio::sync::watch;
-use tokio::task::JoinSet;
-
+pub use edge::{Edge, Reloaded, RenewError, StartError};
 pub use local::{BindError, LocalStream};
-pub use reload::{Reloaded, RenewError};
-
-use crate::agent::Agent;
-use crate::sidecar::Sidecar;
-use crate::uplinks::Uplinks;
-
-/// How long the cut at a drain's deadline may take to be counted.
-const CUT: Duration = Duration::from_millis(100);
-/// How long goodbyes may take when the edge stops.
-const GOODBYE: Duration = Duration::from_secs(1);
-
-/// Why an edge does not start.
-#[derive(Debug, thiserror::Error)]
-pub enum StartError {
-    /// Neither the file nor `hopline join` named a relay.
-    #[error("no relay is known: name one with `relay:`, or run `hopline join` first")]
-    NoRelay,
-    /// A relay's address, as `hopline join` stored it.
-    #[error("relay {address:?}: {error}")]
-    Relay {
-        /// The address.
-        address: String,
-        /// What is wrong with it.
-        error: String,
-    },
-    /// The status address can't be one, however often it is tried.
-    #[error(transparent)]
-    Status(#[from] hopline_admin::ServeError),
-}
-
-/// A running edge. Dropping it stops it without a goodbye; see [`Edge::shutdown`].
-#[derive(Debug)]
-pub struct Edge {
-    config: EdgeConfig,
-    uplinks: Arc<Uplinks>,
-    sidecar: Arc<Sidecar>,
-    agent: Arc<Agent>,
-    status: watch::Receiver<Option<Address>>,
-    stop: watch::Sender<bool>,
-    tasks: JoinSet<()>,
-}
-
-impl Edge {
-    /// Keeps links to the relays, opens the mappings' sockets and serves until [`Edge::shutdown`].
-    ///
-    /// The link comes first: the sockets are opened once it is up, or after half a second. A mapping whose socket can't
-    /// be opened does not stop the others: its state says so, and it is tried again; so is a status address.
-    ///
-    /// # Errors
-    /// See [`StartError`]; nothing runs then.
-    pub async fn start(config: EdgeConfig, machine: Machine) -> Result<Self, StartError> {
-        let relays = relays(&config, &machine)?;
-        let sidecar = Arc::new(Sidecar::default());
-        let resolver = Resolver::new(Sources { servers: config.dns.clone(), ..Sources::default() });
-        let uplinks = Arc::new(Uplinks::new(relays, &config, machine, resolver.clone()));
-        let agent = Arc::new(Agent::new(&config.services, uplinks.trails.clone(), resolver));
-        let (stop, stopped) = watch::channel(false);
-        let mut tasks = JoinSet::new();
-        for uplink in uplinks.all() {
-            let (uplinks, sidecar) = (Arc::clone(&uplinks), Arc::clone(&sidecar));
-            tasks.spawn(uplink::run(uplinks, Arc::clone(uplink), sidecar, Arc::clone(&agent)));
-        }
-        let source = status::Source::new(Arc::clone(&uplinks), Arc::clone(&sidecar), Arc::clone(&agent));
-        let status = match &config.status {
-            Some(wanted) => status_address::serve(wanted, source, stopped, &mut tasks).await?,
-            None => watch::channel(None).1,
-        };
-        sidecar.apply(&config.connect, &uplinks).await;
-        Ok(Self { config, uplinks, sidecar, agent, status, stop, tasks })
-    }
-
-    /// The status address, with the real port; `None` where there is none, or it could not be opened yet.
-    #[must_use]
-    pub fn status_addr(&self) -> Option<Address> {
-        self.status.borrow().clone()
-    }
-
-    /// Where a mapping listens, with the real port: `unix:PATH` or `HOST:PORT`. `None` if there is no such mapping,
-    /// or its socket is not open.
-    #[must_use]
-    pub fn listens(&self, mapping: &str) -> Option<String> {
-        self.sidecar.listens(mapping)
-    }
-
-    /// Why a mapping's socket is not the one that the file asks for; `None` while it is.
-    #[must_use]
-    pub fn trouble(&self, mapping: &str) -> Option<String> {
-        self.sidecar.trouble(mapping)
-    }
-
-    /// Waits until a link to a relay is up and everything was announced on it.
-    pub async fn ready(&self) {
-        self.uplinks.ready().await;
-    }
-
-    /// Carries one connection of the caller's to a service, as a mapping does for an application; resolves when it
-    /// is over. Where the edge has no mapping of the name, `mapping` is one, and its socket is never opened.
-    ///
-    /// # Errors
-    /// How it ended, unless clean.
-    pub async fn connect(
-        &self,
-        mapping: MappingConfig,
-        stream: LocalStream,
-    ) -> Result<(), hopline_link::Abort> {
-        self.sidecar.carry(mapping, stream, &self.uplinks).await
-    }
-
-    /// Takes no new sessions from now on: the relays are told, sockets close, and what is open keeps its bytes until
-    /// `deadline`, when it ends with `drain_deadline`. Resolves when no session is left, at the latest at the deadline;
-    /// then call [`Edge::shutdown`]. Cancel safe: the drain goes on.
-    pub async fn drain(&self, deadline: Duration) {
-        tracing::info!(?deadline, "draining");
-        self.uplinks.begin_drain(deadline);
-        let quiet = async {
-            self.uplinks.carried.none_open().await;
-            self.agent.none_served().await;
-        };
-        // A moment more, so that the cut comes from the links, with its reason.
-        if tokio::time::timeout(deadline + CUT, quiet).await.is_err() {
-            tracing::warn!("some sessions did not end with the drain");
-        }
-    }
-
-    /// Stops: sockets close, each session ends with `shutdown` at both its ends, links say goodbye.
-    pub async fn shutdown(mut self) {
-        self.stop.send_replace(true);
-        let links = self.uplinks.leave();
-        if !close_all(&links, Code::SHUTDOWN, "the edge stops", GOODBYE).await {
-            tracing::warn!("some links did not take their goodbye in time");
-        }
-        self.sidecar.stop().await;
-        self.tasks.shutdown().await;
-        tracing::info!("edge stopped");
-    }
-}
-
-fn relays(config: &EdgeConfig, machine: &Machine) -> Result<Vec<Endpoint>, StartError> {
-    if !config.relay.is_empty() {
-        return Ok(config.relay.clone());
-    }
-    let parse = |address: &String| {
-        address.parse().map_err(|error: hopline_config::AddressError| StartError::Relay {
-            address: address.clone(),
-            error: error.to_string(),
-        })
-    };
-    let stored: Vec<Endpoint> = machine.relays().iter().map(parse).collect::<Result<_, _>>()?;
-    if stored.is_empty() { Err(StartError::NoRelay) } else { Ok(stored) }
-}

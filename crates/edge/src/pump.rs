@@ -2,10 +2,11 @@
 //!
 //! The same at both ends of the path. At the sidecar the connection is an application's, at the agent it is the
 //! server's. Bytes go on as they come, by reference. For as long as a session is young, what its connection has said is
-//! kept as well: see [`kept`](crate::kept).
+//! kept as well: see [`replay`].
 
 mod inbound;
 mod outbound;
+pub(crate) mod replay;
 
 use std::future::poll_fn;
 use std::io;
@@ -19,11 +20,11 @@ use hopline_link::{Abort, Code, Session};
 use tokio::time::{Instant, timeout, timeout_at};
 
 use crate::inspect::Inspected;
-use crate::kept::Memory;
 use crate::local::{LocalStream, gone};
 use inbound::LAST_QUEUE;
 pub(crate) use inbound::{Inbound, Keep};
 use outbound::{Outbound, write};
+use replay::Memory;
 
 /// Most bytes read from a connection at once: half of what may wait in a session, so that a session which is read into
 /// while no more than this waits never holds more.

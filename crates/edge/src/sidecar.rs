@@ -1,33 +1,53 @@
 //! The sidecar: a local socket for each remote service.
 
+mod listening;
+mod mapping;
+mod opening;
+
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use hopline_config::MappingConfig;
+use hopline_dns::Resolver;
 use hopline_link::Abort;
 use hopline_route_proto::Interest;
-use tokio::sync::{mpsc, oneshot, watch};
+use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout_at};
 
-use crate::listening::{Listening, Opened, Order};
+use crate::figures::Sessions;
+use crate::links::Uplinks;
 use crate::local::{BindFault, LocalStream};
-use crate::mapping::Mapping;
-use crate::uplinks::Uplinks;
+use crate::pump::replay::Memory;
+use crate::trail::Trails;
+pub(crate) use listening::SocketState;
+use listening::{Listening, Opened, Order};
+pub(crate) use mapping::Mapping;
 
 /// How long a new list waits for its sockets. What takes longer (a group of LDAP, a host name) goes on behind it.
 const PATIENCE: Duration = Duration::from_secs(4);
 /// Orders that may wait for the task of a name.
 const ORDERS: usize = 4;
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Sidecar {
     mappings: Mutex<BTreeMap<String, Served>>,
-    /// Counts the lists that there were.
-    revision: watch::Sender<u64>,
+    shared: Arc<Shared>,
     /// The tasks of the names.
     tasks: Mutex<JoinSet<()>>,
+}
+
+/// What all mappings have in common.
+#[derive(Debug)]
+struct Shared {
+    uplinks: Arc<Uplinks>,
+    resolver: Resolver,
+    /// What the agent of this process has dialled.
+    trails: Trails,
+    memory: Memory,
+    /// Connections of applications that are carried, whatever became of their mapping.
+    carried: Sessions,
 }
 
 /// A mapping, and the task that sees to its socket.
@@ -71,10 +91,16 @@ impl Served {
 }
 
 impl Sidecar {
+    pub(crate) fn new(uplinks: &Arc<Uplinks>, trails: Trails, resolver: Resolver) -> Self {
+        let (memory, carried) = (Memory::default(), Sessions::default());
+        let shared = Arc::new(Shared { uplinks: Arc::clone(uplinks), resolver, trails, memory, carried });
+        Self { mappings: Mutex::default(), shared, tasks: Mutex::default() }
+    }
+
     /// Makes the mappings those of `configs`. A mapping that is gone closes its socket, and its connections run on. One
     /// whose entry has changed keeps the socket that it has until the new one is open. What is the same is not touched,
     /// but its socket is looked after at once. Resolves when each socket has been tried.
-    pub(crate) async fn apply(&self, configs: &[MappingConfig], uplinks: &Arc<Uplinks>) -> Change {
+    pub(crate) async fn apply(&self, configs: &[MappingConfig]) -> Change {
         let mut change = Change::default();
         let before = self.lock().clone();
         for (name, served) in &before {
@@ -102,25 +128,25 @@ impl Sidecar {
                 }
                 None => {
                     change.added.push(name.clone());
-                    self.begin(&mapping, uplinks)
+                    self.begin(&mapping)
                 }
             };
             let served = Served { mapping, orders };
             self.lock().insert(name, served.clone());
             told.push(served.serve(listen).await);
         }
-        self.revision.send_modify(|revision| *revision += 1);
+        self.tell_interest();
         change.errors = settle(told).await;
         change
     }
 
     /// The task of a new name.
-    fn begin(&self, mapping: &Arc<Mapping>, uplinks: &Arc<Uplinks>) -> mpsc::Sender<Order> {
+    fn begin(&self, mapping: &Arc<Mapping>) -> mpsc::Sender<Order> {
         let (orders, received) = mpsc::channel(ORDERS);
         let mut tasks = self.tasks.lock().unwrap_or_else(PoisonError::into_inner);
         // What served a mapping that is gone, and is over, is let go of.
         while tasks.try_join_next().is_some() {}
-        tasks.spawn(Listening::new(Arc::clone(mapping), Arc::clone(uplinks)).run(received));
+        tasks.spawn(Listening::new(Arc::clone(mapping), Arc::clone(&self.shared)).run(received));
         orders
     }
 
@@ -134,14 +160,20 @@ impl Sidecar {
         self.lock().values().map(|served| Arc::clone(&served.mapping)).collect()
     }
 
-    /// Changes when there is a new list of mappings.
-    pub(crate) fn revision(&self) -> watch::Receiver<u64> {
-        self.revision.subscribe()
+    /// Opens are kept in it until they are old.
+    pub(crate) fn memory(&self) -> &Memory {
+        &self.shared.memory
     }
 
-    /// What the relays are to tell this edge of: the services that it dials.
-    pub(crate) fn interest(&self) -> Interest {
-        Interest { services: self.lock().keys().cloned().collect() }
+    /// Waits until no connection is carried, those of mappings that a reload has taken away included.
+    pub(crate) async fn none_carried(&self) {
+        self.shared.carried.none_open().await;
+    }
+
+    /// The relays are to tell this edge of the services that it dials.
+    fn tell_interest(&self) {
+        let interest = || Interest { services: self.lock().keys().cloned().collect() };
+        self.shared.uplinks.set_interest(interest);
     }
 
     pub(crate) fn trouble(&self, mapping: &str) -> Option<String> {
@@ -155,12 +187,7 @@ impl Sidecar {
     }
 
     /// Carries one connection that did not come by a socket of ours: by a mapping that has none.
-    pub(crate) async fn carry(
-        &self,
-        config: MappingConfig,
-        stream: LocalStream,
-        uplinks: &Arc<Uplinks>,
-    ) -> Result<(), Abort> {
+    pub(crate) async fn carry(&self, config: MappingConfig, stream: LocalStream) -> Result<(), Abort> {
         let name = config.service.to_string();
         let mapping = {
             let mut mappings = self.lock();
@@ -170,8 +197,8 @@ impl Sidecar {
             });
             Arc::clone(&served.mapping)
         };
-        self.revision.send_modify(|revision| *revision += 1);
-        mapping.carry(stream, uplinks).await
+        self.tell_interest();
+        mapping.carry(stream, &self.shared).await
     }
 
     fn lock(&self) -> MutexGuard<'_, BTreeMap<String, Served>> {

@@ -1,5 +1,8 @@
 //! What the edge's status address shows.
 
+mod address;
+mod metrics;
+
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -13,11 +16,9 @@ use hopline_link::Code;
 use hopline_route_proto::AgentState;
 
 use crate::agent::{self, Agent};
-use crate::listening::SocketState;
-use crate::mapping;
-use crate::metrics;
-use crate::sidecar::Sidecar;
-use crate::uplinks::{Uplink, Uplinks};
+use crate::links::{Uplink, Uplinks};
+use crate::sidecar::{self, Sidecar, SocketState};
+pub(crate) use address::serve;
 
 #[derive(Debug)]
 pub(crate) struct Source {
@@ -31,7 +32,7 @@ impl Source {
         Self { uplinks, sidecar, agent }
     }
 
-    fn mapping(&self, mapping: &mapping::Mapping) -> Mapping {
+    fn mapping(&self, mapping: &sidecar::Mapping) -> Mapping {
         let SocketState { socket, trouble } = mapping.socket.borrow().clone();
         let state = match &socket {
             None if trouble.is_none() => MappingState::Starting,
@@ -127,8 +128,8 @@ impl hopline_admin::Source for Source {
             links: self.uplinks.all().iter().map(|uplink| link(uplink, &self.uplinks)).collect(),
             mappings: self.sidecar.mappings().iter().map(|mapping| self.mapping(mapping)).collect(),
             services: self.agent.services().iter().map(|service| self.service(service)).collect(),
-            budgets: metrics::budgets(&self.uplinks, &self.agent),
-            limits_reached: metrics::limits_reached(&self.uplinks),
+            budgets: metrics::budgets(&self.uplinks, &self.sidecar, &self.agent),
+            limits_reached: self.uplinks.limits_reached(),
         })
     }
 

@@ -17,7 +17,7 @@ use socket2::SockRef;
 use tokio::net::{TcpListener, TcpSocket, UnixListener};
 
 use super::LocalStream;
-use crate::forward::dial::keepalive;
+use crate::dial::keepalive;
 
 /// The pause after an accept that failed for want of file descriptors or memory (F28).
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);

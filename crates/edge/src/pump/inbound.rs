@@ -12,9 +12,9 @@ use hopline_accounting::ByteCounter;
 use hopline_link::{Abort, Session};
 use tokio::time::{Instant, timeout_at};
 
+use super::replay::{Kept, Memory};
 use super::{Beside, Broken, READ_LEAST, READ_MOST};
 use crate::inspect::Inspected;
-use crate::kept::{Kept, Memory};
 use crate::local::{LocalStream, StreamEnd, end_of_stream, gone};
 
 /// Most bytes that are still taken from a broken connection. No queue of the kernel is larger by default; one that

@@ -10,7 +10,7 @@ use tokio::io::AsyncReadExt as _;
 use tokio::net::TcpStream;
 
 use super::*;
-use crate::kept::{Kept, MEMORY, MOST};
+use replay::{Kept, MEMORY, MOST};
 
 /// Both ends of an answered session.
 async fn session() -> (Session, Session, [Mux; 2]) {

@@ -1,6 +1,6 @@
 //! From an application's connection to an answered session: waiting for a link, and trying again where that is safe.
 //!
-//! What the application says goes out at once, before the answer. It is also [kept](crate::kept), so that it can go out
+//! What the application says goes out at once, before the answer. It is also [kept](crate::pump::replay), so that it can go out
 //! again, whole. That happens after a refusal by somebody who had done nothing with it, and when the path was lost
 //! under a young session: then it goes out under the same id to the same agent process, which knows what it has
 //! had. So the sidecar says with each open which agent it means, as far as its relay has told it of any. Where none
@@ -12,12 +12,13 @@ use std::time::{Duration, Instant};
 use hopline_link::{Abort, Code, Mux, OpenError, Session};
 use hopline_route_proto::{ConnectionId, Name, RoutingHeader, SessionId};
 
-use crate::fault::Figures;
+use super::Shared;
+use crate::figures::Figures;
 use crate::inspect::Inspected;
-use crate::kept::YOUNG;
+use crate::links::{Load, Uplink, Uplinks};
 use crate::local::{LocalStream, gone};
+use crate::pump::replay::YOUNG;
 use crate::pump::{Beside, Broken, Flow, Keep};
-use crate::uplinks::{Load, Uplink, Uplinks};
 
 /// Between an open that was refused and the next, so that two processes on their way out are not asked in a loop.
 const PAUSE: Duration = Duration::from_millis(20);
@@ -74,8 +75,8 @@ pub(crate) struct Opening<'a> {
 }
 
 impl<'a> Opening<'a> {
-    pub(crate) fn new(
-        uplinks: &'a Arc<Uplinks>,
+    pub(super) fn new(
+        shared: &'a Shared,
         local: &'a LocalStream,
         service: &str,
         figures: &'a Figures,
@@ -84,7 +85,7 @@ impl<'a> Opening<'a> {
     ) -> Result<Self, Abort> {
         let service = Name::new(service).map_err(|error| Abort::new(Code::INTERNAL, error.to_string()))?;
         Ok(Self {
-            uplinks,
+            uplinks: &shared.uplinks,
             local,
             service,
             figures,
@@ -93,10 +94,10 @@ impl<'a> Opening<'a> {
             attempt: Attempt::First,
             began: Instant::now(),
             deadline,
-            flow: Flow::new(uplinks.memory(), Beside::Application, &figures.bytes, inspected),
+            flow: Flow::new(&shared.memory, Beside::Application, &figures.bytes, inspected),
             relay: None,
             left: false,
-            trail: uplinks.trails.of(local),
+            trail: shared.trails.of(local),
         })
     }
 

@@ -9,13 +9,13 @@ use hopline_h2_watch::{Cause, EndedBy};
 use hopline_link::{Abort, Code};
 use tokio::sync::watch;
 
-use crate::fault::{Figures, log_end};
+use super::Shared;
+use super::listening::SocketState;
+use super::opening::{Carried, Opening};
+use crate::figures::{Figures, log_end};
 use crate::inspect::Inspection;
-use crate::listening::SocketState;
 use crate::local::LocalStream;
-use crate::opening::{Carried, Opening};
 use crate::pump::{Broken, Connection, Flow, say_last};
-use crate::uplinks::Uplinks;
 
 /// From so much silence of a link on it is worth a word in the reason.
 const SILENCE: Duration = Duration::from_secs(1);
@@ -42,15 +42,15 @@ impl Mapping {
     }
 
     /// One application's connection, from its accept to its end.
-    pub(crate) async fn carry(&self, stream: LocalStream, uplinks: &Arc<Uplinks>) -> Result<(), Abort> {
-        let _open = (self.figures.sessions.begin(), uplinks.carried.begin());
+    pub(super) async fn carry(&self, stream: LocalStream, shared: &Shared) -> Result<(), Abort> {
+        let _open = (self.figures.sessions.begin(), shared.carried.begin());
         let began = Instant::now();
         let deadline = began + self.config.open_timeout;
         let connection = Connection::new(stream);
         let Some(local) = connection.stream() else { return Ok(()) };
         let inspected = self.inspection.connect();
         let service = self.config.service.as_str();
-        let opening = Opening::new(uplinks, local, service, &self.figures, deadline, inspected.clone());
+        let opening = Opening::new(shared, local, service, &self.figures, deadline, inspected.clone());
         let carried = match opening {
             Ok(opening) => opening.carry().await,
             Err(abort) => return Err(self.failed(abort)),
@@ -62,7 +62,7 @@ impl Mapping {
             let cause = Cause {
                 reason: &abort.code.name(),
                 hop: u8::try_from(abort.hops).unwrap_or(u8::MAX),
-                between: between(abort, uplinks.machine.name(), relay.as_deref(), agent.as_deref()),
+                between: between(abort, shared.uplinks.machine.name(), relay.as_deref(), agent.as_deref()),
                 // One that was cut at once was not silent.
                 silent: abort.silent_ms.map(Duration::from_millis).filter(|silent| *silent >= SILENCE),
             };
@@ -168,7 +168,8 @@ mod tests {
 
     #[test]
     fn what_the_server_says_of_itself_is_no_fault_of_the_path() {
-        let flow = Flow::new(&crate::kept::Memory::default(), Beside::Application, &Arc::default(), None);
+        let flow =
+            Flow::new(&crate::pump::replay::Memory::default(), Beside::Application, &Arc::default(), None);
         let session = |code| Err(Broken::Session(Abort::new(code, "why")));
         for (result, expected) in [
             (session(Code::PEER_RESET), EndedBy::Server),

@@ -1,4 +1,11 @@
 //! The links of this edge: which are up, and who waits for one.
+//!
+//! Nothing here knows a role. What is announced and asked for on each link is set from outside
+//! ([`Uplinks::publish`], [`Uplinks::set_interest`]), and the sessions that arrive go to a channel.
+
+mod control;
+mod counts;
+mod uplink;
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -8,15 +15,14 @@ use std::time::{Duration, Instant};
 use hopline_config::{EdgeConfig, Endpoint};
 use hopline_dns::Resolver;
 use hopline_identity::Machine;
-use hopline_link::{Abort, Code, Liveness, Mux};
-use hopline_route_proto::{AgentFact, AgentState, InstanceId, Name};
+use hopline_link::{Abort, Code, Liveness, Mux, Session};
+use hopline_route_proto::{AgentFact, AgentState, InstanceId, Interest, Name, ServiceAd};
 use rand::seq::IndexedRandom as _;
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::{Semaphore, mpsc, watch};
 
-use crate::fault::{LastFault, Sessions};
-use crate::kept::Memory;
-use crate::metrics::{Carried, LinkCounts};
-use crate::trail::Trails;
+use crate::figures::LastFault;
+use counts::{Carried, LinkCounts};
+pub(crate) use uplink::run;
 
 /// Opens that may wait for a link at once (P7): applications that connect while nothing can be reached.
 pub(crate) const MAX_HELD: usize = 4_096;
@@ -106,6 +112,14 @@ impl Uplink {
     }
 }
 
+/// What the agent of this process publishes.
+#[derive(Debug, Default)]
+struct Published {
+    /// Counts the lists that there were.
+    revision: u64,
+    services: Vec<ServiceAd>,
+}
+
 /// All of them.
 #[derive(Debug)]
 pub(crate) struct Uplinks {
@@ -121,16 +135,15 @@ pub(crate) struct Uplinks {
     /// A newer process of this machine has once taken over: this one takes over from nobody any more.
     yields: AtomicBool,
     pub(crate) resolver: Resolver,
+    /// What every link announces.
+    published: watch::Sender<Published>,
+    /// What every relay is to tell this edge of; set anew also when it is to tell so again.
+    interest: watch::Sender<Interest>,
+    /// Where the sessions go that arrive.
+    arrivals: mpsc::Sender<Session>,
     pub(crate) started: Instant,
     hold: Duration,
     held: Arc<Semaphore>,
-    memory: Memory,
-    /// Connections of applications that are carried, whatever became of their mapping.
-    pub(crate) carried: Sessions,
-    /// What the agent of this process has dialled.
-    pub(crate) trails: Trails,
-    /// Counts how often somebody wanted to know the figures of the agents.
-    asked: watch::Sender<u64>,
     /// Sessions of this edge by the agent that it chose for them.
     loads: Mutex<BTreeMap<InstanceId, usize>>,
     leaving: watch::Sender<Option<Duration>>,
@@ -144,6 +157,7 @@ impl Uplinks {
         config: &EdgeConfig,
         machine: Machine,
         resolver: Resolver,
+        arrivals: mpsc::Sender<Session>,
     ) -> Self {
         let uplink = |relay| {
             Arc::new(Uplink {
@@ -163,13 +177,12 @@ impl Uplinks {
             passing: config.passing,
             yields: AtomicBool::new(false),
             resolver,
+            published: watch::Sender::default(),
+            interest: watch::Sender::default(),
+            arrivals,
             started: now,
             hold: config.hold,
             held: Arc::new(Semaphore::new(MAX_HELD)),
-            memory: Memory::default(),
-            carried: Sessions::default(),
-            trails: Trails::default(),
-            asked: watch::Sender::new(0),
             loads: Mutex::default(),
             leaving: watch::Sender::new(None),
             changed: watch::Sender::new(Some(now)),
@@ -189,6 +202,23 @@ impl Uplinks {
     /// From now on links show the certificate of `machine`, and those that have shown another one are succeeded.
     pub(crate) fn renew(&self, machine: Machine) {
         self.identity.send_replace(machine);
+    }
+
+    /// Every link announces these services from now on.
+    pub(crate) fn publish(&self, services: Vec<ServiceAd>) {
+        self.published.send_modify(|published| {
+            *published = Published { revision: published.revision + 1, services };
+        });
+    }
+
+    /// Every relay tells this edge of these services from now on. Of two calls at once the later one reads later.
+    pub(crate) fn set_interest(&self, read: impl FnOnce() -> Interest) {
+        self.interest.send_modify(|interest| *interest = read());
+    }
+
+    /// Nothing is published.
+    fn serves_nothing(&self) -> bool {
+        self.published.borrow().services.is_empty()
     }
 
     pub(crate) fn all(&self) -> &[Arc<Uplink>] {
@@ -311,11 +341,6 @@ impl Uplinks {
         Some(Load { agent, machine: fact.machine.clone(), uplinks: Arc::clone(self) })
     }
 
-    /// Changes when the relays are to be asked for the figures of the agents.
-    pub(crate) fn asked(&self) -> watch::Receiver<u64> {
-        self.asked.subscribe()
-    }
-
     /// Asks the relays for the figures of the agents, if they are old, and waits for a moment for the answers. Nobody asks
     /// while nobody looks: an idle link stays idle.
     pub(crate) async fn refresh_agents(&self) {
@@ -328,7 +353,7 @@ impl Uplinks {
             return;
         }
         let mut changed = self.changed.subscribe();
-        self.asked.send_modify(|asked| *asked += 1);
+        self.interest.send_modify(|_| {});
         // A relay that does not answer in time is seen by the age of what it said last.
         let _ = tokio::time::timeout(ANSWERS, async {
             while self.all.iter().any(is_old) && changed.changed().await.is_ok() {}
@@ -353,11 +378,6 @@ impl Uplinks {
 
     fn loads(&self) -> MutexGuard<'_, BTreeMap<InstanceId, usize>> {
         self.loads.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// What all young sessions of this sidecar keep.
-    pub(crate) fn memory(&self) -> &Memory {
-        &self.memory
     }
 
     /// No link has been up for longer than `hold`: opens are refused.
@@ -390,6 +410,17 @@ impl Uplinks {
             let state = uplink.lock();
             state.mux.is_some() && state.announced
         })
+    }
+
+    /// Limits of all links that were met, those of links that are over included.
+    pub(crate) fn limits_reached(&self) -> BTreeMap<String, u64> {
+        let mut all = BTreeMap::new();
+        for uplink in &self.all {
+            for (limit, count) in uplink.state().carried().limits {
+                *all.entry(limit.to_owned()).or_default() += count;
+            }
+        }
+        all
     }
 
     /// Tells the relays that this edge is on its way out, and takes no sessions from them any more.

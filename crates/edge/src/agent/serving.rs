@@ -10,13 +10,13 @@ use hopline_link::{Abort, Code, Session};
 use hopline_route_proto::{ConnectionId, SessionId};
 use tokio::time::{Instant, sleep_until, timeout};
 
-use crate::agent::Service;
-use crate::fault::log_end;
-use crate::forward::dial::{DIAL_TIMEOUT, DialError, DialKind, DialOptions, GRPC_USER_TIMEOUT, dial};
-use crate::kept::{Memory, YOUNG};
+use super::Service;
+use super::recall::{Again, Place};
+use crate::dial::{DIAL_TIMEOUT, DialError, DialKind, DialOptions, GRPC_USER_TIMEOUT, dial};
+use crate::figures::log_end;
 use crate::local::LocalStream;
+use crate::pump::replay::{Memory, YOUNG};
 use crate::pump::{Beside, Broken, Connection, Flow};
-use crate::recall::{Again, Place};
 use crate::trail::{Dialled, Trails, loop_abort};
 
 /// How much longer than at the sidecar a session is young here: for the answer's way, and for the clock's.

@@ -10,15 +10,13 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use hopline_config::{Listen, MappingConfig};
-use hopline_dns::Resolver;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinSet;
 use tokio::time::{Interval, MissedTickBehavior, timeout_at};
 
+use super::{Mapping, Shared};
 use crate::inspect::TICK;
 use crate::local::{BindError, ListenerHealth, LocalListener, LocalStream, group};
-use crate::mapping::Mapping;
-use crate::uplinks::Uplinks;
 
 /// How often a socket is looked after: whether its file is still there, and, where it is not open, whether it can be.
 pub(crate) const LOOK: Duration = Duration::from_secs(2);
@@ -89,8 +87,7 @@ struct Attempt {
 pub(crate) struct Listening {
     mapping: Arc<Mapping>,
     state: watch::Sender<SocketState>,
-    uplinks: Arc<Uplinks>,
-    resolver: Resolver,
+    shared: Arc<Shared>,
     open: Option<Open>,
     attempt: Option<Attempt>,
     sessions: JoinSet<()>,
@@ -107,14 +104,14 @@ enum Turn {
 }
 
 impl Listening {
-    pub(crate) fn new(mapping: Arc<Mapping>, uplinks: Arc<Uplinks>) -> Self {
-        let (state, resolver) = (mapping.socket.clone(), uplinks.resolver.clone());
-        Self { mapping, state, uplinks, resolver, open: None, attempt: None, sessions: JoinSet::new() }
+    pub(super) fn new(mapping: Arc<Mapping>, shared: Arc<Shared>) -> Self {
+        let state = mapping.socket.clone();
+        Self { mapping, state, shared, open: None, attempt: None, sessions: JoinSet::new() }
     }
 
     /// Serves until the name is gone or the edge is on its way out; sessions that are open then run on.
     pub(crate) async fn run(mut self, mut orders: mpsc::Receiver<Order>) {
-        let mut leaving = self.uplinks.leaving();
+        let mut leaving = self.shared.uplinks.leaving();
         let (mut looks, mut ticks) = (interval(LOOK), interval(TICK));
         let closed = loop {
             let inspection = Arc::clone(&self.mapping.inspection);
@@ -135,7 +132,7 @@ impl Listening {
                 Turn::Look => self.look(Vec::new()),
                 Turn::Inspect => {
                     let service = self.mapping.config.service.as_str();
-                    inspection.tick(self.uplinks.round_trip(service));
+                    inspection.tick(self.shared.uplinks.round_trip(service));
                 }
                 Turn::Woken => {}
                 Turn::Ordered(Some(Order::Serve(mapping, opened))) => {
@@ -160,10 +157,10 @@ impl Listening {
     }
 
     fn carry(&mut self, stream: LocalStream) {
-        let (mapping, uplinks) = (Arc::clone(&self.mapping), Arc::clone(&self.uplinks));
+        let (mapping, shared) = (Arc::clone(&self.mapping), Arc::clone(&self.shared));
         self.sessions.spawn(async move {
             // The application learns it from its connection, people from the status.
-            let _ = mapping.carry(stream, &uplinks).await;
+            let _ = mapping.carry(stream, &shared).await;
         });
         while self.sessions.try_join_next().is_some() {}
     }
@@ -189,17 +186,16 @@ impl Listening {
     }
 
     fn begin(&self, wanted: Wanted, waiting: Vec<oneshot::Sender<Opened>>, without_old: bool) -> Attempt {
-        let (name, resolver, of) =
-            (self.mapping.config.service.to_string(), self.resolver.clone(), wanted.clone());
-        let uplinks = Arc::clone(&self.uplinks);
+        let (name, of) = (self.mapping.config.service.to_string(), wanted.clone());
+        let shared = Arc::clone(&self.shared);
         let opening = async move {
-            let _ = timeout_at((uplinks.started + LINK_FIRST).into(), uplinks.ready()).await;
+            let _ = timeout_at((shared.uplinks.started + LINK_FIRST).into(), shared.uplinks.ready()).await;
             let fault = |fault| BindError { mapping: name.clone(), fault };
             let gid = match &of.group {
                 Some(group) => Some(group::gid(group).await.map_err(fault)?),
                 None => None,
             };
-            LocalListener::open(&name, &crate::local::spec(&of.listen, of.mode, gid), &resolver).await
+            LocalListener::open(&name, &crate::local::spec(&of.listen, of.mode, gid), &shared.resolver).await
         };
         Attempt { wanted, opening: Box::pin(opening), waiting, without_old }
     }

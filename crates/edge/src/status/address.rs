@@ -7,7 +7,7 @@ use hopline_config::{HostName, StatusAddress, StatusConfig};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
-use crate::status::Source;
+use super::Source;
 
 /// How long until an address that could not be opened is tried again.
 const AGAIN: Duration = Duration::from_secs(2);

@@ -3,7 +3,7 @@
 use hopline_config::EdgeConfig;
 use hopline_identity::Machine;
 
-use crate::Edge;
+use super::Edge;
 
 /// What a reload has changed.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -69,7 +69,7 @@ impl Edge {
     /// be opened leaves the one that the mapping had; it is tried again.
     pub async fn reload(&mut self, config: EdgeConfig) -> Reloaded {
         self.uplinks.resolver.use_servers(config.dns.clone());
-        let change = self.sidecar.apply(&config.connect, &self.uplinks).await;
+        let change = self.sidecar.apply(&config.connect).await;
         let services = self.agent.apply(&config.services);
         let now = &self.config;
         let differs = [

@@ -2,7 +2,7 @@
 
 use std::io;
 use std::pin::pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use hopline_dns::Resolver;
@@ -16,37 +16,30 @@ use tokio::time::Instant;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
-use crate::agent::Agent;
-use crate::control;
-use crate::forward::dial::{DialOptions, dial_and};
-use crate::sidecar::Sidecar;
-use crate::uplinks::{Uplink, Uplinks};
+use super::{Uplink, Uplinks, control};
+use crate::dial::{DialOptions, dial_and};
 
 /// How long one dial may take, TLS handshake included.
 const DIAL_TIMEOUT: Duration = Duration::from_secs(10);
 /// How often a link that another one has succeeded is looked at: whether it is heard again, and nobody needs it.
 const LOOK: Duration = Duration::from_secs(1);
 
-/// How a link was left.
-pub(crate) enum Left {
+/// Why an uplink has lost its link.
+pub(super) enum UplinkExit {
     Lost(LinkEnd),
     /// The relay has a newer process of this machine.
     Replaced,
 }
 
 /// Keeps a link to one relay until the edge is on its way out and the link it has then is over.
-pub(crate) async fn run(
-    uplinks: Arc<Uplinks>,
-    uplink: Arc<Uplink>,
-    sidecar: Arc<Sidecar>,
-    agent: Arc<Agent>,
-) {
+pub(crate) async fn run(uplinks: Arc<Uplinks>, uplink: Arc<Uplink>) {
     let mut backoff = Backoff::new(Instant::now());
     let mut first = true;
     let mut refused: Option<String> = None;
     let mut leaving = uplinks.leaving();
-    let links = Links { uplinks, uplink, sidecar, agent, tasks: Arc::default() };
+    let links = Links { uplinks, uplink };
     let (uplinks, uplink) = (&links.uplinks, &links.uplink);
+    let mut tasks = JoinSet::new();
     loop {
         let dialled = async {
             if !first {
@@ -61,7 +54,7 @@ pub(crate) async fn run(
         };
         first = false;
         let up = Instant::now();
-        let left = links.use_links(dialled, &backoff).await;
+        let exit = links.use_links(dialled, &backoff, &mut tasks).await;
         uplinks.change(uplink, |state| {
             state.mux = None;
             state.announced = false;
@@ -69,10 +62,10 @@ pub(crate) async fn run(
             state.agents_told = None;
         });
         backoff.lost(up, Instant::now());
-        let (abort, known) = match left {
-            Left::Lost(end) => (end.abort(), false),
+        let (abort, known) = match exit {
+            UplinkExit::Lost(end) => (end.abort(), false),
             // It was said when the relay said so.
-            Left::Replaced => {
+            UplinkExit::Replaced => {
                 (Abort::new(Code::REFUSED, "a newer process of this machine has taken over"), true)
             }
         };
@@ -90,8 +83,7 @@ pub(crate) async fn run(
         }
         uplink.fault.note(&abort);
     }
-    // They outlive the links: each has its own end to see to.
-    let mut tasks = std::mem::take(&mut *links.tasks());
+    // Links that were succeeded are seen out, and each driver sends what it has.
     while tasks.join_next().await.is_some() {}
 }
 
@@ -155,10 +147,6 @@ struct Dialled {
 struct Links {
     uplinks: Arc<Uplinks>,
     uplink: Arc<Uplink>,
-    sidecar: Arc<Sidecar>,
-    agent: Arc<Agent>,
-    /// The agent's sessions, and the links that have been succeeded.
-    tasks: Arc<Mutex<JoinSet<()>>>,
 }
 
 /// A link that has just come up.
@@ -172,17 +160,14 @@ struct Started {
 }
 
 impl Links {
-    fn tasks(&self) -> MutexGuard<'_, JoinSet<()>> {
-        self.tasks.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Uses a link until its end; should it fall silent and another one come up beside it, that one from there on.
-    async fn use_links(&self, dialled: Dialled, backoff: &Backoff) -> Left {
-        let mut link = match self.start(dialled).await {
+    /// `tasks` holds the drivers, and the links that were succeeded.
+    async fn use_links(&self, dialled: Dialled, backoff: &Backoff, tasks: &mut JoinSet<()>) -> UplinkExit {
+        let mut link = match self.start(dialled, tasks).await {
             Ok(link) => link,
             Err(end) => {
                 self.uplink.counts.dial_failed();
-                return Left::Lost(end);
+                return UplinkExit::Lost(end);
             }
         };
         loop {
@@ -191,8 +176,8 @@ impl Links {
             let (retire, retired) = watch::channel(false);
             let mut serving = Box::pin(self.clone().serve(link, retired));
             link = tokio::select! {
-                left = &mut serving => return left,
-                next = self.beside(&mux, &shown, backoff) => next,
+                exit = &mut serving => return exit,
+                next = self.beside(&mux, &shown, backoff, tasks) => next,
             };
             if link.machine.is_same(&shown) {
                 tracing::warn!(relay = %self.uplink.relay, "link silent; another one is up, and takes its place");
@@ -201,7 +186,7 @@ impl Links {
             }
             retire.send_replace(true);
             let links = self.clone();
-            self.tasks().spawn(async move {
+            tasks.spawn(async move {
                 see_out(&mux, serving).await;
                 links.uplinks.change(&links.uplink, |state| state.retired.retain(is_there));
                 drop(retire);
@@ -211,7 +196,13 @@ impl Links {
 
     /// Another link, once this one has fallen silent and has not been heard again before the other is up, or once the
     /// machine's certificate is another one than this link has shown.
-    async fn beside(&self, mux: &Mux, shown: &Machine, backoff: &Backoff) -> Started {
+    async fn beside(
+        &self,
+        mux: &Mux,
+        shown: &Machine,
+        backoff: &Backoff,
+        tasks: &mut JoinSet<()>,
+    ) -> Started {
         let mut status = mux.watch();
         let mut identity = self.uplinks.identity_changes();
         loop {
@@ -230,7 +221,7 @@ impl Links {
                 () = heard => continue,
                 dialled = dial_until_up(&self.uplinks, &self.uplink, backoff) => dialled,
             };
-            let Ok(next) = self.start(dialled).await else {
+            let Ok(next) = self.start(dialled, tasks).await else {
                 // A relay that takes the connection and no link is not asked in a loop.
                 self.uplink.counts.dial_failed();
                 tokio::time::sleep(backoff.pause(Instant::now(), rand::random())).await;
@@ -244,7 +235,7 @@ impl Links {
     }
 
     /// A link up to its hello, and its control session.
-    async fn start(&self, dialled: Dialled) -> Result<Started, LinkEnd> {
+    async fn start(&self, dialled: Dialled, tasks: &mut JoinSet<()>) -> Result<Started, LinkEnd> {
         let Dialled { tls, machine } = dialled;
         let (tcp, session) = tls.get_ref();
         let peer = session.peer_certificates().and_then(relay_name);
@@ -256,7 +247,9 @@ impl Links {
         };
         let (mux, driver) = Mux::new(tls, config)
             .map_err(|error| LinkEnd::Closed(Abort::new(Code::INTERNAL, error.to_string())))?;
-        tokio::spawn(driver.when_over(|end, tls| reset_if_dead(end, tls.get_ref().0)));
+        while tasks.try_join_next().is_some() {}
+        let driver = driver.when_over(|end, tls| reset_if_dead(end, tls.get_ref().0));
+        tasks.spawn(async { drop(driver.await) });
         mux.up().await.map_err(|error| error.0)?;
         let mut header = RoutingHeader::control();
         header.passing = uplinks.passing;
@@ -267,8 +260,8 @@ impl Links {
     }
 
     /// One link to its end. Takes the place of the one that the uplink had.
-    async fn serve(self, link: Started, retired: watch::Receiver<bool>) -> Left {
-        let Self { uplinks, uplink, sidecar, agent, .. } = &self;
+    async fn serve(self, link: Started, retired: watch::Receiver<bool>) -> UplinkExit {
+        let Self { uplinks, uplink } = &self;
         let Started { mux, control, peer, address, machine: _ } = link;
         uplink.counts.dial_up();
         uplinks.change(uplink, |state| {
@@ -278,14 +271,14 @@ impl Links {
             state.was_up = true;
             // Who publishes nothing has nothing to announce: and an announce would take over from a process of the
             // same machine that does publish.
-            state.announced = agent.is_empty();
+            state.announced = uplinks.serves_nothing();
         });
         let mut status = mux.watch();
-        let mut speak = pin!(control::speak(uplinks, uplink, sidecar, agent, control, retired));
-        let left = loop {
+        let mut speak = pin!(control::speak(uplinks, uplink, control, retired));
+        let exit = loop {
             tokio::select! {
                 replaced = &mut speak => {
-                    break if replaced { Left::Replaced } else { Left::Lost(mux.closed().await) };
+                    break if replaced { UplinkExit::Replaced } else { UplinkExit::Lost(mux.closed().await) };
                 }
                 // Who waits for a link looks again: this one has fallen silent, was heard again, or drains.
                 Ok(()) = status.changed() => uplinks.change(uplink, |_| {}),
@@ -294,17 +287,16 @@ impl Links {
                         // What the relay said last on the control session may say why.
                         let replaced = tokio::time::timeout(Duration::ZERO, &mut speak).await.unwrap_or(false)
                             || uplink.peek(|state| state.stands_by.is_some());
-                        break if replaced { Left::Replaced } else { Left::Lost(mux.closed().await) };
+                        break if replaced { UplinkExit::Replaced } else { UplinkExit::Lost(mux.closed().await) };
                     };
-                    let agent = Arc::clone(agent);
-                    self.tasks().spawn(async move { agent.serve(session).await });
+                    // Without an agent that takes it, it ends by being dropped.
+                    let _ = uplinks.arrivals.send(session).await;
                 }
             }
-            while self.tasks().try_join_next().is_some() {}
         };
-        uplink.counts.ended(&left);
+        uplink.counts.ended(&exit);
         uplinks.change(uplink, |state| state.count_out(&mux));
-        left
+        exit
     }
 }
 
@@ -313,7 +305,7 @@ fn is_there(mux: &Mux) -> bool {
 }
 
 /// A link that has been succeeded: until it is over, or was heard again and no session needs it any more.
-async fn see_out(mux: &Mux, serving: impl Future<Output = Left>) {
+async fn see_out(mux: &Mux, serving: impl Future<Output = UplinkExit>) {
     let mut serving = pin!(serving);
     let unused = async {
         let mut looks = tokio::time::interval(LOOK);

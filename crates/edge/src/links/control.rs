@@ -5,32 +5,28 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use hopline_link::{Code, Session};
-use hopline_route_proto::{Announce, ControlDecoder, ControlMessage as _, EdgeToRelay, Leaving, RelayToEdge};
+use hopline_route_proto::{
+    Announce, ControlDecoder, ControlMessage as _, EdgeToRelay, Interest, Leaving, RelayToEdge,
+};
 use tokio::sync::watch;
 
-use crate::agent::Agent;
-use crate::sidecar::Sidecar;
-use crate::uplinks::{Uplink, Uplinks};
+use super::{Uplink, Uplinks};
 
 /// Says what this edge serves and dials, and takes what the relay says. True if the relay sent this process away.
-pub(crate) async fn speak(
+pub(super) async fn speak(
     uplinks: &Uplinks,
     uplink: &Uplink,
-    sidecar: &Sidecar,
-    agent: &Agent,
     control: Session,
     retired: watch::Receiver<bool>,
 ) -> bool {
-    let mut lists = agent.revision();
-    lists.mark_unchanged();
+    let mut published = uplinks.published.subscribe();
     // Said in turn, and read meanwhile: else two ends that both have much to say would wait for each other.
     let mut queue = VecDeque::new();
-    if !agent.is_empty() {
-        announce(uplinks, agent, &mut queue);
+    if !uplinks.serves_nothing() {
+        announce(uplinks, &mut queue);
     }
-    let mut mappings = sidecar.revision();
-    mappings.mark_changed();
-    let mut asked = uplinks.asked();
+    let mut interest = uplinks.interest.subscribe();
+    interest.mark_changed();
     let mut decoder = ControlDecoder::new();
     let (mut leaving, mut retired) = (uplinks.leaving(), retired);
     let (mut told, mut sent_away) = (false, false);
@@ -44,12 +40,13 @@ pub(crate) async fn speak(
                 }
                 continue;
             }
-            Ok(()) = lists.changed() => {
-                announce(uplinks, agent, &mut queue);
+            Ok(()) = published.changed() => {
+                announce(uplinks, &mut queue);
                 continue;
             }
-            Ok(()) = async { tokio::select! { changed = mappings.changed() => changed, asked = asked.changed() => asked } } => {
-                say(&EdgeToRelay::Interest(sidecar.interest()), &mut queue);
+            Ok(()) = interest.changed() => {
+                let wanted: Interest = interest.borrow_and_update().clone();
+                say(&EdgeToRelay::Interest(wanted), &mut queue);
                 continue;
             }
             deadline = wait_leaving(&mut leaving, &mut retired), if !told => {
@@ -74,9 +71,9 @@ pub(crate) async fn speak(
                     tracing::info!(relay = %uplink.relay, "the newer process of this machine has gone: this one serves again");
                     uplinks.change(uplink, |state| {
                         state.stands_by = None;
-                        state.announced = agent.is_empty();
+                        state.announced = uplinks.serves_nothing();
                     });
-                    announce(uplinks, agent, &mut queue);
+                    announce(uplinks, &mut queue);
                 }
                 Ok(Some(message)) => take_message(uplinks, uplink, message),
                 Err(error) => {
@@ -132,14 +129,13 @@ async fn wait_leaving(
     u64::try_from(deadline.as_millis()).unwrap_or(u64::MAX)
 }
 
-fn announce(uplinks: &Uplinks, agent: &Agent, queue: &mut VecDeque<Bytes>) {
-    let lists = agent.revision();
-    let revision = *lists.borrow();
+fn announce(uplinks: &Uplinks, queue: &mut VecDeque<Bytes>) {
+    let published = uplinks.published.borrow();
     let announce = Announce {
-        revision,
+        revision: published.revision,
         instance: Bytes::copy_from_slice(uplinks.instance.as_bytes()),
         version: env!("CARGO_PKG_VERSION").to_owned(),
-        services: agent.ads(),
+        services: published.services.clone(),
         yields: uplinks.yields(),
     };
     say(&EdgeToRelay::Announce(announce), queue);

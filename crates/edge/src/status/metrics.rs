@@ -1,99 +1,31 @@
 //! What the edge counts for `/status` and `/metrics` beside its mappings and services.
 
-use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicU64, Ordering};
-
-use hopline_accounting::EndCounter;
 use hopline_admin::metrics::{Buckets, Metrics, families};
-use hopline_admin::status::{Budget, Bytes, Dials, EdgeBudgets, LinkHistory, link_ends};
+use hopline_admin::status::{Budget, EdgeBudgets};
 use hopline_h2_watch::{GaveUp, Histogram, MappingWatch, Status};
-use hopline_link::{Counters, Info, LinkEnd};
+use hopline_link::Info;
 
 use crate::agent::Agent;
-use crate::kept::MEMORY;
-use crate::uplink::Left;
-use crate::uplinks::{MAX_HELD, Uplinks};
-
-/// What links that are over have counted.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct Carried {
-    bytes: Bytes,
-    limits: BTreeMap<&'static str, u64>,
-}
-
-impl Carried {
-    pub(crate) fn add(&mut self, counters: &Counters) {
-        self.bytes.sent += counters.data_out;
-        self.bytes.received += counters.data_in;
-        for (limit, count) in counters.limits.by_limit().filter(|(_, count)| *count > 0) {
-            *self.limits.entry(limit).or_default() += count;
-        }
-    }
-}
-
-/// How dials to one relay went, and how its links ended.
-#[derive(Debug, Default)]
-pub(crate) struct LinkCounts {
-    up: AtomicU64,
-    failed: AtomicU64,
-    ends: EndCounter,
-}
-
-impl LinkCounts {
-    pub(crate) fn dial_up(&self) {
-        self.up.fetch_add(1, Ordering::Relaxed);
-    }
-
-    pub(crate) fn dial_failed(&self) {
-        self.failed.fetch_add(1, Ordering::Relaxed);
-    }
-
-    pub(crate) fn ended(&self, left: &Left) {
-        self.ends.note(match left {
-            Left::Replaced => "replaced",
-            Left::Lost(LinkEnd::DeadPeer { .. }) => "dead_peer",
-            Left::Lost(LinkEnd::CarrierLost { .. }) => "carrier_lost",
-            Left::Lost(LinkEnd::Goodbye(_)) => "goodbye",
-            Left::Lost(LinkEnd::Closed(_)) => "closed",
-            Left::Lost(LinkEnd::Protocol(_)) => "protocol",
-            Left::Lost(LinkEnd::NoHello) => "no_hello",
-        });
-    }
-
-    pub(crate) fn history(&self, carried: &Carried) -> LinkHistory {
-        let dials =
-            Dials { up: self.up.load(Ordering::Relaxed), failed: self.failed.load(Ordering::Relaxed) };
-        LinkHistory { bytes: carried.bytes, dials, ends: link_ends(&self.ends) }
-    }
-}
+use crate::links::{MAX_HELD, Uplinks};
+use crate::pump::replay::MEMORY;
+use crate::sidecar::Sidecar;
 
 /// What unread data may come to hold on one link.
 pub(crate) fn window(info: &Info) -> Budget {
     Budget { used: info.window_bytes, limit: info.window_budget }
 }
 
-pub(crate) fn budgets(uplinks: &Uplinks, agent: &Agent) -> EdgeBudgets {
+pub(crate) fn budgets(uplinks: &Uplinks, sidecar: &Sidecar, agent: &Agent) -> EdgeBudgets {
     let links = uplinks.all().iter().flat_map(|uplink| uplink.links());
     EdgeBudgets {
         held_opens: Budget { used: uplinks.held() as u64, limit: MAX_HELD as u64 },
         // Sidecar and agent have one each.
         kept_bytes: Budget {
-            used: (uplinks.memory().used() + agent.memory().used()) as u64,
+            used: (sidecar.memory().used() + agent.memory().used()) as u64,
             limit: 2 * MEMORY as u64,
         },
         window_bytes: links.map(|mux| window(&mux.info())).fold(Budget::default(), Budget::plus),
     }
-}
-
-/// Limits of all links that were met, those of links that are over included.
-pub(crate) fn limits_reached(uplinks: &Uplinks) -> BTreeMap<String, u64> {
-    let mut all = Carried::default();
-    for uplink in uplinks.all() {
-        for (limit, count) in uplink.state().carried().limits {
-            *all.limits.entry(limit).or_default() += count;
-        }
-    }
-    all.limits.into_iter().map(|(limit, count)| (limit.to_owned(), count)).collect()
 }
 
 /// What was read in passing on one mapping. A counter by status, kind or reason has a series for each that there was.
@@ -139,7 +71,7 @@ mod tests {
 
     use hopline_accounting::{REASONS, reason};
     use hopline_h2_watch::{EndedBy, Limits};
-    use hopline_link::Code;
+    use hopline_link::{Code, Counters};
 
     use super::*;
 
