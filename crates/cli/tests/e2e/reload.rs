@@ -274,7 +274,9 @@ fn a_socket_that_could_not_be_opened_is_tried_again() {
         let Status::Edge(edge) = status(&format!("unix:{}", admin.display())) else { panic!("an edge") };
         edge.mappings.iter().find(|mapping| mapping.name == name).unwrap().state
     };
-    assert_eq!([state("busy"), state("missing")], [MappingState::Failed; 2]);
+    for name in ["busy", "missing"] {
+        until("it has been tried", PATIENCE, || (state(name) == MappingState::Failed).then_some(()));
+    }
     until("the free one is ready", PATIENCE, || (state("free") == MappingState::Ready).then_some(()));
     drop(busy);
     std::fs::create_dir(&missing).unwrap();
