@@ -1,42 +1,47 @@
-//! A relay: whoever connects is known by its name, and a session's header says to whom it goes.
+//! A relay: whoever connects says its name in its hello, and a session's header says to whom it goes.
 //!
 //! `cargo run --example relay -- 127.0.0.1:7000`
 
+use std::collections::HashMap;
 use std::error::Error;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use hopline_link::{Arrived, Config, Node, NodeConfig, Observation, Side, TrustedNames};
-use tokio::net::TcpListener;
+use hopline_link::{Code, Config, Mux, Side, close_all, splice};
+use tokio::net::{TcpListener, TcpStream};
 
-/// How long a target may take to answer before the origin reads `timeout` with this hop's index.
-const ANSWER: Duration = Duration::from_secs(10);
-/// How long open sessions may last once the relay is told to go.
-const DRAIN: Duration = Duration::from_secs(30);
+/// The links by the names of their peers. Whoever connects is believed: over TLS the certificate would say it.
+type Peers = Arc<Mutex<HashMap<String, Mux>>>;
 
-/// Relays until `stop` resolves, and then drains.
+/// Relays until `stop` resolves, and then says goodbye.
 pub async fn relay(listener: TcpListener, stop: impl Future<Output = ()>) {
-    let link = Config::new(Side::Listener, std::array::from_fn(|_| rand::random()), "relay");
-    let names = TrustedNames::new("relay").expect("a name has at least one byte");
-    let node = Node::builder(Arc::new(names), NodeConfig::new(link)).observer(log).build();
-    let carries = node.clone();
-    tokio::spawn(async move {
-        while let Some(Arrived { session, .. }) = carries.accept().await {
-            let relay = carries.clone();
-            tokio::spawn(async move {
-                let to = String::from_utf8_lossy(session.header()).into_owned();
-                relay.forward(session, &to, "", Some(ANSWER)).await
-            });
+    let peers = Peers::default();
+    let accept = async {
+        while let Ok((carrier, _)) = listener.accept().await {
+            tokio::spawn(serve(carrier, Arc::clone(&peers)));
         }
-    });
+    };
     tokio::select! {
-        () = node.serve(listener) => {}
-        () = stop => node.drain(DRAIN).await,
+        () = accept => {}
+        () = stop => {}
     }
+    let links: Vec<Mux> = peers.lock().unwrap_or_else(PoisonError::into_inner).values().cloned().collect();
+    close_all(&links, Code::SHUTDOWN, "the relay stops", Duration::from_secs(1)).await;
 }
 
-fn log(observation: &Observation<'_>) {
-    eprintln!("{}: {observation:?}", observation.label());
+async fn serve(carrier: TcpStream, peers: Peers) {
+    let _ = hopline_link::tune_tcp(&carrier);
+    let Ok(mux) = Mux::spawn(carrier, Config::new(Side::Listener, [0; 16], "relay")) else { return };
+    let Ok(peer) = mux.up().await else { return };
+    let find = |name: &str| peers.lock().unwrap_or_else(PoisonError::into_inner).get(name).cloned();
+    peers.lock().unwrap_or_else(PoisonError::into_inner).insert(peer.name, mux.clone());
+    while let Some(session) = mux.accept().await {
+        match find(&String::from_utf8_lossy(session.header())).map(|to| to.open("")) {
+            Some(Ok(onward)) => drop(splice(session, onward)),
+            Some(Err(error)) => session.abort(Code::OFFLINE, error.to_string()),
+            None => session.abort(Code::NOT_FOUND, "nobody of that name is linked"),
+        }
+    }
 }
 
 #[tokio::main]

@@ -104,39 +104,4 @@ pub enum OpenFailed {
         /// The caller's time.
         within: Duration,
     },
-    /// No link to the peer within the caller's time. Nothing has gone out.
-    #[error("no link within {:.1} s: {why}", within.as_secs_f64())]
-    NoLink {
-        /// The caller's time.
-        within: Duration,
-        /// What the last dial met.
-        why: String,
-    },
-    /// So many opens wait for a link already, as many as may.
-    #[error("{0} opens wait for a link already")]
-    TooManyWaiting(usize),
-    /// Nobody of this name is linked or dialled.
-    #[error("no peer {0:?}")]
-    NoPeer(String),
-    /// The pool or node is on its way out.
-    #[error("on the way out: no new sessions")]
-    Leaving,
-}
-
-impl OpenFailed {
-    /// The failure as the abort with which a hop refuses what it could not carry on.
-    #[must_use]
-    pub fn abort(&self) -> Abort {
-        let code = match self {
-            Self::Refused(abort) | Self::NotOpened(OpenError::Down(abort)) => return abort.clone(),
-            Self::NotOpened(OpenError::NotUp) | Self::NoLink { .. } => Code::OFFLINE,
-            Self::NotOpened(OpenError::Draining) | Self::Leaving => Code::DRAINING,
-            Self::NotOpened(OpenError::TooManySessions(_) | OpenError::Exhausted)
-            | Self::TooManyWaiting(_) => Code::OVERLOAD,
-            Self::NotOpened(OpenError::Header { .. }) => Code::INTERNAL,
-            Self::TimedOut { .. } => Code::TIMEOUT,
-            Self::NoPeer(_) => Code::NOT_FOUND,
-        };
-        Abort::new(code, self.to_string())
-    }
 }

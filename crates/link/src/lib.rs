@@ -44,25 +44,24 @@
 //! # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(run()).unwrap();
 //! ```
 //!
-//! `examples/` goes on from there, and each runs as a test: deadlines across two hops, a dead middle hop, a pool over
-//! a drain, a relay in 49 lines.
+//! `examples/` goes on from there, and each runs as a test: deadlines across two hops, a dead middle hop, a
+//! relay in sixty lines.
 //!
 //! # What to take
 //!
 //! | you have | take |
 //! |---|---|
 //! | one connection | [`Mux`]: open with a header, accept, drain, close |
-//! | a peer to keep connected | [`Pool`]: several links, growth under load, backoff with jitter, a new link before a draining one goes |
-//! | named peers, in both directions | [`Node`]: open to a name, serve, forward, drain |
-//! | a session to carry on | [`forward()`], with this hop's answer timeout; [`splice()`] below it |
-//! | a network that you don't trust | [`Authenticate`]: `MutualTls` (feature `tls`), [`TrustedNames`] where you do, or your own |
-//! | metrics | an [`Observer`] for pools and nodes; [`Mux::info`], [`Session::counters`], [`Mux::watch`] |
+//! | a peer to keep connected | a new [`Mux`] whenever [`Mux::closed`] resolves, paced by a [`Backoff`] |
+//! | a session to carry on | [`splice()`] |
+//! | a network that you don't trust | TLS as the carrier: a [`Mux`] takes whatever reads and writes |
+//! | metrics | [`Mux::info`], [`Session::counters`], [`Mux::watch`] |
 //!
 //! # Deadlines and giving up
 //!
 //! - The dialing side picks the liveness of a link: `Liveness::NAT`, or `"nat,timeout=40s".parse()`. A listener with
 //!   no setting of its own adopts it.
-//! - An open is bounded by who opens: [`Mux::open_within`], [`Pool::open`], [`Node::open`].
+//! - An open is bounded by who opens: [`Mux::open_within`].
 //! - [`Session::set_read_deadline`] and [`Session::set_write_deadline`] are local, as on a socket: `TimedOut`, and the
 //!   session lives.
 //! - [`Session::abort`] ends a session at both ends, through every hop, behind the bytes that went before.
@@ -77,15 +76,13 @@
 //!
 //! | methods | dropped while they wait |
 //! |---|---|
-//! | [`Mux::up`], [`Mux::closed`], [`Mux::driver_done`], [`Mux::accept`], [`Node::accept`], [`Pool::link`], [`Session::answered`], [`Session::aborted`], [`Session::writable`], [`Session::sending`] | nothing has happened |
+//! | [`Mux::up`], [`Mux::closed`], [`Mux::driver_done`], [`Mux::accept`], [`Session::answered`], [`Session::aborted`], [`Session::writable`], [`Session::sending`] | nothing has happened |
 //! | [`Session::read_bytes`], reads and writes of `AsyncRead` and `AsyncWrite` | no byte is lost or sent twice; `write_all` and `read_exact` are loops of tokio's and forget how far they came |
 //! | [`Session::write_bytes`] | nothing of its argument was written, and it is dropped |
 //! | [`Session::finish`] | the end is sent all the same; call it again to wait |
-//! | [`Mux::open_within`], [`Pool::open`], [`Node::open`] | the open is aborted with `peer_reset` |
-//! | [`forward()`], [`Node::forward`], [`Spliced`] | joined sessions stay joined; one that was not is refused |
-//! | [`Pool::drain`], [`Node::drain`], [`close_all`] | the drain or goodbye goes on |
-//! | [`Node::serve`] | accepts no more; links stay |
-//! | [`Node::take`], [`Authenticate::authenticate`] | the one exception: the connection is closed |
+//! | [`Mux::open_within`] | the open is aborted with `peer_reset` |
+//! | [`Spliced`] | joined sessions stay joined |
+//! | [`close_all`] | the goodbye goes on |
 //!
 //! # The main decision inside: one lock per link, and no task but its driver
 //!
@@ -98,49 +95,34 @@
 //! sessions says that something can move. Two locks are then held, always in the same order. `models.rs` tries every
 //! order of these meetings under loom.
 //!
-//! # Features and foreign types
+//! # Foreign types
 //!
-//! `tls` adds `MutualTls`, on rustls with aws-lc-rs. Public signatures name types of `bytes` and `tokio`, and with
-//! `tls` of `rustls`. What goes over the carrier is in `WIRE.md`.
+//! Public signatures name types of `bytes` and `tokio`. What goes over the carrier is in `WIRE.md`.
 
-mod auth;
 mod backoff;
 mod carrier;
 mod deadline;
 mod driver;
 mod error;
-mod forward;
 mod halves;
 mod inbox;
 #[cfg(test)]
 mod models;
 mod mux;
-mod node;
-mod observe;
-mod pool;
 mod session;
 mod shared;
 mod splice;
 mod sync;
-#[cfg(feature = "tls")]
-mod tls;
 
-pub use auth::{AuthError, Authenticate, Authenticated, Role, TrustedNames};
 pub use backoff::Backoff;
-pub use carrier::{BoxCarrier, BoxFuture, Carrier, Dial, reset_if_dead, tcp, tune_tcp, unix};
+pub use carrier::{reset_if_dead, tune_tcp};
 pub use driver::Driver;
 pub use error::{OpenFailed, SessionError};
-pub use forward::forward;
 pub use halves::{ReadHalf, ReuniteError, WriteHalf};
 pub use hopline_link_proto::{
     Abort, Code, Config, ConfigError, Counters, Limits, LinkEnd, Liveness, LivenessError, OpenError, Peer,
     SessionCounters, SessionId, Side, SpliceEnd,
 };
 pub use mux::{Info, LinkFailed, Mux, Status, close_all};
-pub use node::{Arrived, Listen, Node, NodeBuilder, NodeConfig};
-pub use observe::{Observation, Observer, Unobserved};
-pub use pool::{DialFailed, Pool, PoolBuilder, PoolConfig};
 pub use session::Session;
 pub use splice::{SpliceOutcome, SpliceSide, Spliced, splice};
-#[cfg(feature = "tls")]
-pub use tls::MutualTls;

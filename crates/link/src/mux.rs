@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use hopline_link_proto::{
-    Code, Config, ConfigError, Counters, Link, LinkEnd, Liveness, OpenError, Peer, Side,
+    Code, Config, ConfigError, Counters, Link, LinkEnd, Liveness, OpenError, Peer,
 };
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::watch;
@@ -216,25 +216,10 @@ impl Mux {
         })
     }
 
-    /// Whether the link is up, was heard lately, and neither side drains: what goes out on a silent link may never
-    /// arrive, so a new session rather takes another.
-    #[must_use]
-    pub fn takes_sessions(&self) -> bool {
-        let status = self.shared.status.borrow();
-        let leaving = status.down.is_some() || status.draining || status.peer_drains_ms.is_some();
-        status.up.is_some() && !leaving && !status.suspect
-    }
-
     /// Whether both are handles to one link.
     #[must_use]
     pub fn is_same(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.shared, &other.shared)
-    }
-
-    /// Which side of the carrier this is.
-    #[must_use]
-    pub fn side(&self) -> Side {
-        self.shared.peek(|state| state.link.side())
     }
 }
 

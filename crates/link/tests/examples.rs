@@ -6,21 +6,16 @@
 mod dead_middle_hop;
 #[path = "../examples/deadlines.rs"]
 mod deadlines;
-#[path = "../examples/pool_over_a_drain.rs"]
-mod pool_over_a_drain;
 #[path = "../examples/quickstart.rs"]
 mod quickstart;
 #[path = "../examples/relay.rs"]
 mod relay;
 
 use std::io;
-use std::sync::Arc;
 use std::time::Duration;
 
-use hopline_link::{
-    Code, Config, LinkEnd, Liveness, Node, NodeConfig, OpenFailed, Pool, PoolConfig, Side, TrustedNames, tcp,
-};
-use tokio::net::TcpListener;
+use hopline_link::{Code, Config, LinkEnd, Liveness, Mux, OpenFailed, Side};
+use tokio::net::{TcpListener, TcpStream};
 
 #[tokio::test]
 async fn quickstart() {
@@ -50,15 +45,6 @@ async fn a_dead_middle_hop() {
     assert!(matches!(outcome.beside, LinkEnd::DeadPeer { .. }), "{}", outcome.beside);
 }
 
-#[tokio::test(start_paused = true)]
-async fn a_pool_over_a_drain() {
-    let outcome = pool_over_a_drain::run().await.unwrap();
-    assert_eq!(outcome.calls.len(), 21);
-    assert_eq!(outcome.calls[0], "old");
-    assert!(outcome.calls[1..].iter().all(|who| who == "new"), "{:?}", outcome.calls);
-    assert_eq!(outcome.stream, "the stream has not noticed");
-}
-
 #[tokio::test]
 async fn a_relay_in_sixty_lines() {
     let lines = include_str!("../examples/relay.rs").lines().count();
@@ -68,21 +54,21 @@ async fn a_relay_in_sixty_lines() {
     let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
     let relayed = tokio::spawn(relay::relay(listener, async { drop(stopped.await) }));
     let within = Duration::from_secs(10);
-    let names = |name: &str| Arc::new(TrustedNames::new(name).unwrap());
-    let config = |name: &str| Config::new(Side::Dialer, [name.as_bytes()[0]; 16], name);
-    let server = Node::builder(names("server"), NodeConfig::new(config("server"))).build();
-    server.connect("relay", tcp(address.clone()));
-    // The relay knows it once its link is up at both ends; until then it says that there is nobody.
-    server.pool("relay").unwrap().link(within).await.unwrap();
-    let client =
-        Pool::builder("relay", names("client"), PoolConfig::new(config("client"))).spawn(tcp(address));
-    let accepted = tokio::spawn(async move {
-        let arrived = server.accept().await.unwrap();
-        arrived.session.answer("here");
-        (arrived, server)
+    let connect = async |name: &str| {
+        let carrier = TcpStream::connect(address.as_str()).await.unwrap();
+        let mux = Mux::spawn(carrier, Config::new(Side::Dialer, [name.as_bytes()[0]; 16], name)).unwrap();
+        mux.up().await.unwrap();
+        mux
+    };
+    let (server, client) = (connect("server").await, connect("client").await);
+    let serves = tokio::spawn(async move {
+        let session = server.accept().await.unwrap();
+        session.answer("here");
+        (session, server)
     });
+    // The relay knows a peer once it has read its hello; until then it says that there is nobody.
     let session = loop {
-        match client.open("server", within).await {
+        match client.open_within("server", within).await {
             Ok(session) => break session,
             Err(OpenFailed::Refused(abort)) if abort.code == Code::NOT_FOUND => {
                 tokio::task::yield_now().await;
@@ -91,14 +77,12 @@ async fn a_relay_in_sixty_lines() {
         }
     };
     assert_eq!(session.answered().await.unwrap(), "here");
-    let (arrived, _server) = accepted.await.unwrap();
-    assert_eq!(arrived.peer, "relay");
-    let refused = client.open("nobody", within).await.unwrap_err();
+    let _served = serves.await.unwrap();
+    let refused = client.open_within("nobody", within).await.unwrap_err();
     assert!(
         matches!(refused, OpenFailed::Refused(abort) if (abort.code, abort.hops) == (Code::NOT_FOUND, 1))
     );
-    // With nothing open the drain is over at once.
-    drop((session, arrived));
     stop.send(()).unwrap();
     relayed.await.unwrap();
+    assert_eq!(session.aborted().await.code, Code::SHUTDOWN);
 }

@@ -3,16 +3,11 @@
 
 use std::future::Future;
 use std::pin::pin;
-use std::sync::Arc;
 use std::task::{Context, Waker};
 use std::time::Duration;
 
-use hopline_link::{
-    Code, Config, Mux, Node, NodeConfig, OpenFailed, Pool, Session, Side, SpliceEnd, TrustedNames, close_all,
-    forward,
-};
-use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
-use tokio::net::TcpListener;
+use hopline_link::{Code, Mux, Session, Side, SpliceEnd, close_all};
+use tokio::io::{AsyncReadExt, AsyncWriteExt, duplex};
 
 use crate::{config, in_memory, one_session};
 
@@ -111,150 +106,6 @@ async fn writes_that_were_dropped_wrote_nothing() {
 }
 
 #[tokio::test]
-async fn a_forward_that_was_dropped_leaves_the_sessions_joined() {
-    let (origin, relay_in) = in_memory().await;
-    let (relay_out, target) = in_memory().await;
-    let mut near = origin.open(&b"h"[..]).unwrap();
-    let left = relay_in.accept().await.unwrap();
-    let right = relay_out.open(left.header().clone()).unwrap();
-    cut(forward(left, right, Some(WITHIN)));
-    let mut far = target.accept().await.unwrap();
-    far.answer(&b""[..]);
-    near.write_all(b"joined").await.unwrap();
-    near.shutdown().await.unwrap();
-    let mut got = String::new();
-    far.read_to_string(&mut got).await.unwrap();
-    assert_eq!(got, "joined");
-}
-
-fn node(name: &str) -> Node {
-    let config = NodeConfig::new(Config::new(Side::Dialer, [1; 16], name));
-    Node::builder(Arc::new(TrustedNames::new(name).unwrap()), config).build()
-}
-
-/// Dials `to` once it is told that it may.
-fn gate(to: &Node) -> (impl hopline_link::Dial, tokio::sync::watch::Sender<bool>) {
-    let (sender, open) = tokio::sync::watch::channel(false);
-    let to = to.clone();
-    let dial = move || {
-        let (mut open, to) = (open.clone(), to.clone());
-        async move {
-            drop(open.wait_for(|open| *open).await);
-            let (near, far): (DuplexStream, _) = duplex(1 << 16);
-            tokio::spawn(async move { to.take(far).await });
-            Ok(near)
-        }
-    };
-    (dial, sender)
-}
-
-async fn quiet(node: &Node, peer: &str) {
-    let pool = node.pool(peer).unwrap();
-    while pool.links().iter().any(|link| link.sessions > 0) {
-        tokio::time::sleep(Duration::from_millis(1)).await;
-    }
-}
-
-#[tokio::test(start_paused = true)]
-async fn opens_of_pools_and_nodes_that_were_dropped_leave_nothing() {
-    let (alpha, beta) = (node("alpha"), node("beta"));
-    let (dial, may) = gate(&beta);
-    alpha.connect("beta", dial);
-    // While no link is up.
-    cut_later(alpha.open("beta", "h", WITHIN), 3).await;
-    cut_later(alpha.pool("beta").unwrap().link(WITHIN), 3).await;
-    may.send_replace(true);
-    alpha.pool("beta").unwrap().link(WITHIN).await.unwrap();
-    // While nobody answers.
-    cut_later(alpha.open("beta", "dropped", WITHIN), 3).await;
-    let dropped = beta.accept().await.unwrap().session;
-    assert_eq!(dropped.header(), "dropped");
-    assert_eq!(dropped.read_bytes().await.unwrap_err().code, Code::PEER_RESET);
-    quiet(&alpha, "beta").await;
-    // The next is not disturbed.
-    cut_later(beta.accept(), 3).await;
-    let (opened, arrived) = tokio::join!(alpha.open("beta", "next", WITHIN), async {
-        let arrived = beta.accept().await.unwrap();
-        arrived.session.answer(&b""[..]);
-        arrived
-    });
-    opened.unwrap();
-    assert_eq!(arrived.session.header(), "next");
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_forward_of_a_node_that_was_dropped_before_it_joined_refuses() {
-    let (alpha, relay, beta) = (node("alpha"), node("relay"), node("beta"));
-    let (dial, may) = gate(&relay);
-    may.send_replace(true);
-    alpha.connect("relay", dial);
-    let (dial, _never) = gate(&beta);
-    relay.connect("beta", dial);
-    let opened = tokio::spawn({
-        let alpha = alpha.clone();
-        async move { alpha.open("relay", "h", WITHIN).await }
-    });
-    let session = relay.accept().await.unwrap().session;
-    cut_later(relay.forward(session, "beta", "h", None), 3).await;
-    let failed = opened.await.unwrap().unwrap_err();
-    assert!(matches!(failed, OpenFailed::Refused(abort) if abort.code == Code::PEER_RESET));
-}
-
-#[tokio::test(start_paused = true)]
-async fn drains_that_were_dropped_go_on() {
-    let (alpha, beta) = (node("alpha"), node("beta"));
-    let (dial, may) = gate(&beta);
-    may.send_replace(true);
-    alpha.connect("beta", dial);
-    let (session, arrived) = tokio::join!(alpha.open("beta", "h", WITHIN), async {
-        let arrived = beta.accept().await.unwrap();
-        arrived.session.answer(&b""[..]);
-        arrived
-    });
-    let session = session.unwrap();
-    let pool = alpha.pool("beta").unwrap();
-    cut_later(pool.drain(WITHIN), 3).await;
-    assert_eq!(pool.open("h", WITHIN).await.unwrap_err(), OpenFailed::Leaving);
-    cut_later(beta.drain(WITHIN), 3).await;
-    assert!(beta.accept().await.is_none());
-    // At the deadline of whichever was first.
-    let abort = session.read_bytes().await.unwrap_err();
-    assert_eq!(abort.code, Code::DRAIN_DEADLINE);
-    drop(arrived);
-    while !pool.links().is_empty() {
-        tokio::time::sleep(Duration::from_millis(1)).await;
-    }
-}
-
-#[tokio::test]
-async fn a_serve_that_was_dropped_accepts_no_more_and_keeps_its_links() {
-    let (alpha, beta) = (node("alpha"), node("beta"));
-    let socket = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let address = socket.local_addr().unwrap().to_string();
-    let mut serve = Box::pin(beta.serve(socket));
-    alpha.connect("beta", hopline_link::tcp(address.clone()));
-    let pool = alpha.pool("beta").unwrap();
-    tokio::select! {
-        () = &mut serve => panic!("it serves until the drain"),
-        link = async {
-            // Up at both ends.
-            while beta.peers().is_empty() {
-                tokio::task::yield_now().await;
-            }
-            pool.link(WITHIN).await
-        } => drop(link.unwrap()),
-    }
-    drop(serve);
-    assert!(tokio::net::TcpStream::connect(&address).await.is_err());
-    let (opened, arrived) = tokio::join!(alpha.open("beta", "h", WITHIN), async {
-        let arrived = beta.accept().await.unwrap();
-        arrived.session.answer(&b""[..]);
-        arrived
-    });
-    assert_eq!((opened.unwrap().abort_reason(), arrived.peer), (None, "alpha".into()));
-}
-
-#[tokio::test]
 async fn a_splice_outlives_whoever_waited_for_it() {
     let (origin, relay_in) = in_memory().await;
     let (relay_out, target) = in_memory().await;
@@ -272,24 +123,13 @@ async fn a_splice_outlives_whoever_waited_for_it() {
     assert_eq!(spliced.await.end, SpliceEnd::Clean);
 }
 
-#[tokio::test]
-async fn a_connection_whose_taking_was_dropped_is_closed() {
-    let beta = node("beta");
-    let (mut near, far) = duplex(1 << 16);
-    cut_later(beta.take(far), 3).await;
-    let mut said = Vec::new();
-    near.read_to_end(&mut said).await.unwrap();
-    assert_eq!(said, b"hopline-name/1\x04beta");
-    assert!(beta.peers().is_empty());
-}
-
 /// All of them can be awaited in a task of any thread.
 #[test]
 fn every_future_is_send() {
     fn is_send<T: Send>(_: &T) -> usize {
         1
     }
-    fn count(mux: &Mux, session: &Session, pool: &Pool, node: &Node) -> usize {
+    fn count(mux: &Mux, session: &Session) -> usize {
         is_send(&mux.up())
             + is_send(&mux.closed())
             + is_send(&mux.driver_done())
@@ -303,16 +143,6 @@ fn every_future_is_send() {
             + is_send(&session.writable())
             + is_send(&session.sending())
             + is_send(&session.finish())
-            + is_send(&pool.open("", WITHIN))
-            + is_send(&pool.link(WITHIN))
-            + is_send(&pool.drain(WITHIN))
-            + is_send(&node.open("", "", WITHIN))
-            + is_send(&node.accept())
-            + is_send(&node.drain(WITHIN))
-            + is_send(&node.take(duplex(1).0))
     }
     let _ = count;
-    let _ = |socket: TcpListener, node: &Node| is_send(&node.serve(socket));
-    let _ = |left: Session, right: Session| is_send(&forward(left, right, None));
-    let _ = |left: Session, node: &Node| is_send(&node.forward(left, "", "", None));
 }

@@ -1,5 +1,4 @@
-//! The library as its users call it: deadlines, halves, opens, pools, nodes, forwards, carriers, and what a dropped
-//! future costs.
+//! The library as its users call it: deadlines, halves, opens, carriers, and what a dropped future costs.
 
 #![expect(clippy::unwrap_used, reason = "a helper of a test fails as the test itself does")]
 
@@ -8,10 +7,8 @@ mod carriers;
 mod deadlines;
 mod ends;
 mod halves;
-mod node;
 mod odd_carriers;
 mod opens;
-mod pool;
 
 use hopline_link::{Config, Mux, Session, Side, splice};
 use tokio::io::duplex;
