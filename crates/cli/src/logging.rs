@@ -3,7 +3,7 @@
 mod filter;
 mod queue;
 mod stderr;
-mod thrift;
+mod warn_limiter;
 
 use std::io;
 use std::sync::LazyLock;
@@ -23,7 +23,7 @@ use tracing_subscriber::{EnvFilter, Layer, fmt, reload};
 
 use self::queue::{Queue, Sink as _};
 use self::stderr::Stderr;
-use self::thrift::Thrift;
+use self::warn_limiter::WarnLimiter;
 
 /// How long the end of the process waits for its last lines in all, and while none of them is taken.
 const FLUSH: Duration = Duration::from_secs(3);
@@ -50,12 +50,12 @@ pub(crate) fn start(config: &LogConfig) -> Logging {
     JSON.store(config.format == LogFormat::Json, Ordering::Relaxed);
     let (filter, fault) = filter_of(config);
     let (filter, handle) = reload::Layer::new(filter);
-    let (thrift, left_out) = Thrift::new();
+    let (limiter, suppressed) = WarnLimiter::new();
     // What is no access line needs no target: its words say where it comes from.
     let state = lines(config, false).with_filter(filter_fn(|line| line.target() != access::TARGET));
     let access = lines(config, true).with_filter(filter_fn(|line| line.target() == access::TARGET));
-    tracing_subscriber::registry().with(filter).with(thrift).with(state).with(access).init();
-    tokio::spawn(left_out.report());
+    tracing_subscriber::registry().with(filter).with(limiter).with(state).with(access).init();
+    tokio::spawn(suppressed.report());
     if let Some(fault) = fault {
         tracing::error!("RUST_LOG is not obeyed: {fault}; the level is {}", config.level.as_str());
     }

@@ -1,6 +1,6 @@
 //! The agent: dials the real server for each session that arrives.
 
-mod recall;
+mod known_sessions;
 mod serving;
 
 use std::collections::BTreeMap;
@@ -18,9 +18,9 @@ use tokio::task::JoinSet;
 
 use crate::figures::{Figures, Sessions, log_end};
 use crate::links::Uplinks;
-use crate::pump::replay::Memory;
+use crate::pump::replay::ReplayMemory;
 use crate::trail::{Trails, loop_abort};
-use recall::{Again, Found, Recall};
+use known_sessions::{KnownSessions, Lookup, ResumeAttempt};
 use serving::{Asked, Serving, refuse};
 
 /// One published service and its figures.
@@ -33,8 +33,8 @@ pub(crate) struct Service {
 
 #[derive(Debug)]
 pub(crate) struct Agent {
-    recall: Recall,
-    memory: Memory,
+    known: KnownSessions,
+    memory: ReplayMemory,
     /// Sessions that are served, whatever became of their service.
     served: Sessions,
     trails: Trails,
@@ -51,8 +51,8 @@ impl Agent {
         resolver: Resolver,
     ) -> Self {
         let agent = Self {
-            recall: Recall::default(),
-            memory: Memory::default(),
+            known: KnownSessions::default(),
+            memory: ReplayMemory::default(),
             served: Sessions::default(),
             trails,
             resolver,
@@ -89,8 +89,8 @@ impl Agent {
         touched
     }
 
-    /// What the young sessions of this agent keep.
-    pub(crate) fn memory(&self) -> &Memory {
+    /// The replay buffers of this agent's sessions.
+    pub(crate) fn memory(&self) -> &ReplayMemory {
         &self.memory
     }
 
@@ -174,17 +174,17 @@ impl Agent {
         let now = Instant::now();
         let session = match header.again {
             None => session,
-            Some(received) => match self.recall.again(&key, Again { session, received }, now) {
-                Found::Taken => return,
-                Found::New(again) if again.received == 0 => again.session,
-                Found::New(again) | Found::Served(again) => return refuse(&again.session),
+            Some(received) => match self.known.resume(&key, ResumeAttempt { session, received }, now) {
+                Lookup::Taken => return,
+                Lookup::New(attempt) if attempt.received == 0 => attempt.session,
+                Lookup::New(attempt) | Lookup::Served(attempt) => return refuse(&attempt.session),
             },
         };
-        match self.recall.begin(key, now) {
-            Some(place) => {
+        match self.known.begin(key, now) {
+            Some(known) => {
                 let _open = self.served.begin();
                 let asked = Asked { id, peer, time_left: header.time_left, trail: &header.trail };
-                Serving::new(&service, session, place, &self.memory).run(&asked, &self.trails).await;
+                Serving::new(&service, session, known, &self.memory).run(&asked, &self.trails).await;
             }
             None => session.abort(Code::PROTOCOL, "a session of this id was opened before"),
         }

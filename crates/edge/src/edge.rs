@@ -82,7 +82,8 @@ impl Edge {
         for uplink in uplinks.all() {
             tasks.spawn(links::run(Arc::clone(&uplinks), Arc::clone(uplink)));
         }
-        let source = status::Source::new(Arc::clone(&uplinks), Arc::clone(&sidecar), Arc::clone(&agent));
+        let source =
+            status::StatusSource::new(Arc::clone(&uplinks), Arc::clone(&sidecar), Arc::clone(&agent));
         let status = match &config.status {
             Some(wanted) => status::serve(wanted, source, stopped, &mut tasks).await?,
             None => watch::channel(None).1,

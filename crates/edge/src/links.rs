@@ -38,12 +38,12 @@ pub(crate) struct Uplink {
     pub(crate) relay: Endpoint,
     pub(crate) fault: LastFault,
     pub(crate) counts: LinkCounts,
-    state: Mutex<State>,
+    state: Mutex<UplinkState>,
 }
 
 /// What is known of an uplink.
 #[derive(Debug, Default, Clone)]
-pub(crate) struct State {
+pub(crate) struct UplinkState {
     /// The link, while it is up.
     pub(crate) mux: Option<Mux>,
     /// Links that this one has succeeded, as long as sessions need them.
@@ -68,7 +68,7 @@ pub(crate) struct State {
     pub(crate) before: Carried,
 }
 
-impl State {
+impl UplinkState {
     /// The link is over: what it has carried is kept, and it counts no more as one that is there.
     pub(crate) fn count_out(&mut self, mux: &Mux) {
         self.before.add(&mux.info().counters);
@@ -92,12 +92,12 @@ impl Uplink {
         self.lock().peer.clone().unwrap_or_else(|| self.relay.to_string())
     }
 
-    pub(crate) fn state(&self) -> State {
+    pub(crate) fn state(&self) -> UplinkState {
         self.lock().clone()
     }
 
     /// Looks at the state without copying it: what a link is told of agents grows with the mappings.
-    pub(crate) fn peek<T>(&self, look: impl FnOnce(&State) -> T) -> T {
+    pub(crate) fn peek<T>(&self, look: impl FnOnce(&UplinkState) -> T) -> T {
         look(&self.lock())
     }
 
@@ -107,7 +107,7 @@ impl Uplink {
         state.mux.iter().chain(&state.retired).cloned().collect()
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, UplinkState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -242,7 +242,7 @@ impl Uplinks {
     }
 
     /// Changes what is known of one uplink, and wakes who waits for a link.
-    pub(crate) fn change(&self, uplink: &Uplink, change: impl FnOnce(&mut State)) {
+    pub(crate) fn change(&self, uplink: &Uplink, change: impl FnOnce(&mut UplinkState)) {
         change(&mut uplink.lock());
         let any_up = self.all.iter().any(|uplink| uplink.lock().mux.is_some());
         self.changed.send_modify(|away| {
@@ -307,7 +307,7 @@ impl Uplinks {
     }
 
     /// Waits until a link is silent, and another one is up that is not. Cancel safe.
-    pub(crate) async fn passed_over(&self, mux: &Mux) {
+    pub(crate) async fn superseded(&self, mux: &Mux) {
         let mut changed = self.changed.subscribe();
         let mut status = mux.watch();
         loop {

@@ -1,8 +1,8 @@
 //! One session beside one connection: bytes both ways, ends, resets.
 //!
 //! The same at both ends of the path. At the sidecar the connection is an application's, at the agent it is the
-//! server's. Bytes go on as they come, by reference. For as long as a session is young, what its connection has said is
-//! kept as well: see [`replay`].
+//! server's. Bytes go on as they come, by reference. Within the replay window, what the
+//! connection wrote stays in a replay buffer as well: see [`replay`].
 
 mod inbound;
 mod outbound;
@@ -24,7 +24,7 @@ use crate::local::{LocalStream, gone};
 use inbound::LAST_QUEUE;
 pub(crate) use inbound::{Inbound, Keep};
 use outbound::{Outbound, write};
-use replay::Memory;
+use replay::ReplayMemory;
 
 /// Most bytes read from a connection at once: half of what may wait in a session, so that a session which is read into
 /// while no more than this waits never holds more.
@@ -61,8 +61,8 @@ pub(crate) enum Broken {
     Local(Abort),
     /// The connection takes nothing any more, and its owner had ended it before. The session has been told.
     Closed(Abort),
-    /// The connection's owner went away without ending it. The session has been told.
-    Left,
+    /// The connection's owner closed it without ending it. The session has been told.
+    PeerGone,
 }
 
 impl Broken {
@@ -70,7 +70,7 @@ impl Broken {
     pub(crate) fn abort(&self) -> Abort {
         match self {
             Self::Session(abort) | Self::Local(abort) | Self::Closed(abort) => abort.clone(),
-            Self::Left => Abort::new(Code::PEER_RESET, "the connection was closed by its owner"),
+            Self::PeerGone => Abort::new(Code::PEER_RESET, "the connection was closed by its owner"),
         }
     }
 
@@ -98,7 +98,7 @@ impl Broken {
     fn gone(local: &LocalStream, beside: Beside) -> Self {
         match local.take_error() {
             Ok(Some(error)) | Err(error) => Self::local(&error, beside),
-            Ok(None) => Self::Left,
+            Ok(None) => Self::PeerGone,
         }
     }
 }
@@ -130,8 +130,8 @@ impl Drop for Connection {
     }
 }
 
-/// Both directions between one connection and the session beside it: how far they have come. While what the
-/// connection has said is kept, another session can take the first one's place.
+/// How far both directions between one connection and its session have come. While the replay buffer is complete, another
+/// session can resume the first one.
 #[derive(Debug)]
 pub(crate) struct Flow {
     pub(crate) inbound: Inbound,
@@ -144,7 +144,7 @@ pub(crate) struct Flow {
 impl Flow {
     /// Nothing was carried yet.
     pub(crate) fn new(
-        memory: &Memory,
+        memory: &ReplayMemory,
         beside: Beside,
         count: &Arc<ByteCounter>,
         inspected: Option<Arc<Inspected>>,
@@ -154,14 +154,14 @@ impl Flow {
         Self { inbound, outbound, beside, connection_first: false }
     }
 
-    /// Whether another session may take the place of the one that was used so far.
-    pub(crate) fn is_kept(&self) -> bool {
-        self.inbound.is_kept()
+    /// Whether another session can resume this one.
+    pub(crate) fn is_replayable(&self) -> bool {
+        self.inbound.is_replayable()
     }
 
-    /// From here on no other session can take the place of the one that is used.
-    pub(crate) fn forget(&mut self) {
-        self.inbound.forget();
+    /// Ends the replay window: from here on no other session can resume this one.
+    pub(crate) fn end_replay_window(&mut self) {
+        self.inbound.end_replay_window();
     }
 
     /// Bytes that came from the connection so far.
@@ -184,13 +184,13 @@ impl Flow {
         self.connection_first
     }
 
-    /// The next session says everything once more from its first byte.
+    /// The next session replays everything from its first byte.
     pub(crate) fn expect_repeats(&mut self) {
         self.outbound.expect_repeats();
     }
 
-    /// The next session is told what the connection has said so far, but for the first `from` bytes. False if that is not
-    /// kept: then no other session may take the place of the first.
+    /// Replays to the next session what the connection wrote, from this offset on. False if that is not buffered: then no other
+    /// session can resume this one.
     #[must_use]
     pub(crate) fn replay(&mut self, from: u64) -> bool {
         self.inbound.replay(from)
@@ -270,7 +270,7 @@ impl Flow {
                     say_last(connection, &words).await;
                 }
             }
-            Err(broken @ (Broken::Local(_) | Broken::Closed(_) | Broken::Left)) => {
+            Err(broken @ (Broken::Local(_) | Broken::Closed(_) | Broken::PeerGone)) => {
                 self.send_last(local, session, broken).await;
                 session.abort_with(broken.abort());
             }
@@ -299,7 +299,7 @@ impl Flow {
         };
         let all_read = self.inbound.run_last(local, session, since, patience).await;
         let closed =
-            all_read && !is_reset && (!was_ended || (local.is_unix() && matches!(broken, Broken::Left)));
+            all_read && !is_reset && (!was_ended || (local.is_unix() && matches!(broken, Broken::PeerGone)));
         if closed {
             session.end();
         }
@@ -324,15 +324,15 @@ pub(crate) async fn say_last(connection: Connection, mut words: &[u8]) {
             words = &words[write(local, words, || ()).await?..];
         }
         local.shutdown_write()?;
-        let mut left = LAST_QUEUE;
+        let mut remaining = LAST_QUEUE;
         let mut buffer = BytesMut::new();
-        while left > 0 {
+        while remaining > 0 {
             poll_fn(|cx| local.poll_read_ready(cx)).await?;
             buffer.clear();
             buffer.reserve(READ_LEAST);
             match local.try_read_buf(&mut buffer) {
                 Ok(0) => break,
-                Ok(n) => left = left.saturating_sub(n),
+                Ok(n) => remaining = remaining.saturating_sub(n),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
                 Err(error) => return Err(error),
             }

@@ -19,7 +19,7 @@ use tokio::time::{Instant, timeout_at};
 use crate::figures::Sessions;
 use crate::links::Uplinks;
 use crate::local::{BindFault, LocalStream};
-use crate::pump::replay::Memory;
+use crate::pump::replay::ReplayMemory;
 use crate::trail::Trails;
 pub(crate) use listening::SocketState;
 use listening::{Listening, Opened, Order};
@@ -45,7 +45,7 @@ struct Shared {
     resolver: Resolver,
     /// What the agent of this process has dialled.
     trails: Trails,
-    memory: Memory,
+    memory: ReplayMemory,
     /// Connections of applications that are carried, whatever became of their mapping.
     carried: Sessions,
 }
@@ -92,7 +92,7 @@ impl Served {
 
 impl Sidecar {
     pub(crate) fn new(uplinks: &Arc<Uplinks>, trails: Trails, resolver: Resolver) -> Self {
-        let (memory, carried) = (Memory::default(), Sessions::default());
+        let (memory, carried) = (ReplayMemory::default(), Sessions::default());
         let shared = Arc::new(Shared { uplinks: Arc::clone(uplinks), resolver, trails, memory, carried });
         Self { mappings: Mutex::default(), shared, tasks: Mutex::default() }
     }
@@ -160,8 +160,8 @@ impl Sidecar {
         self.lock().values().map(|served| Arc::clone(&served.mapping)).collect()
     }
 
-    /// Opens are kept in it until they are old.
-    pub(crate) fn memory(&self) -> &Memory {
+    /// The replay buffers of this sidecar's sessions.
+    pub(crate) fn memory(&self) -> &ReplayMemory {
         &self.shared.memory
     }
 

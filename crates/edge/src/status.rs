@@ -21,13 +21,13 @@ use crate::sidecar::{self, Sidecar, SocketState};
 pub(crate) use address::serve;
 
 #[derive(Debug)]
-pub(crate) struct Source {
+pub(crate) struct StatusSource {
     uplinks: Arc<Uplinks>,
     sidecar: Arc<Sidecar>,
     agent: Arc<Agent>,
 }
 
-impl Source {
+impl StatusSource {
     pub(crate) fn new(uplinks: Arc<Uplinks>, sidecar: Arc<Sidecar>, agent: Arc<Agent>) -> Self {
         Self { uplinks, sidecar, agent }
     }
@@ -117,7 +117,7 @@ impl Source {
     }
 }
 
-impl hopline_admin::Source for Source {
+impl hopline_admin::Source for StatusSource {
     async fn status(&self) -> Status {
         self.uplinks.refresh_agents().await;
         Status::Edge(EdgeStatus {

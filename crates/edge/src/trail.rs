@@ -24,10 +24,10 @@ const MOST: usize = 64;
 
 /// The connections that an edge's agent has dialled. Clones are the same.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Trails(Arc<Mutex<HashMap<ConnectionId, Entry>>>);
+pub(crate) struct Trails(Arc<Mutex<HashMap<ConnectionId, DialRecord>>>);
 
 #[derive(Debug)]
-struct Entry {
+struct DialRecord {
     service: String,
     /// Of the session that it was dialled for.
     trail: Vec<ConnectionId>,
@@ -49,8 +49,8 @@ impl Trails {
         let Some((here, there)) = accepted.addresses() else { return Vec::new() };
         let id = connection(there, here);
         let mut trail = vec![id];
-        if let Some(entry) = self.lock().get(&id) {
-            trail.extend(&entry.trail);
+        if let Some(record) = self.lock().get(&id) {
+            trail.extend(&record.trail);
             trail.truncate(MAX_TRAIL);
         }
         trail
@@ -61,7 +61,7 @@ impl Trails {
         let (loops, receiver) = watch::channel(false);
         let id = dialled.addresses().map(|(here, there)| connection(here, there));
         if let Some(id) = id {
-            self.lock().insert(id, Entry { service: service.to_owned(), trail: trail.to_vec(), loops });
+            self.lock().insert(id, DialRecord { service: service.to_owned(), trail: trail.to_vec(), loops });
         }
         Dialled { trails: self.clone(), id, loops: receiver }
     }
@@ -76,17 +76,17 @@ impl Trails {
             if seen.len() == MOST || !seen.insert(id) {
                 continue;
             }
-            let Some(entry) = table.get(&id) else { continue };
-            if entry.service == service {
-                entry.loops.send_replace(true);
+            let Some(record) = table.get(&id) else { continue };
+            if record.service == service {
+                record.loops.send_replace(true);
                 return true;
             }
-            next.extend(&entry.trail);
+            next.extend(&record.trail);
         }
         false
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<ConnectionId, Entry>> {
+    fn lock(&self) -> MutexGuard<'_, HashMap<ConnectionId, DialRecord>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

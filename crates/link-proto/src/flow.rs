@@ -53,21 +53,25 @@ impl SendCredit {
         self.sent
     }
 
-    pub(crate) const fn left(self) -> u64 {
+    pub(crate) const fn remaining(self) -> u64 {
         self.limit - self.sent
     }
 
     /// The peer grants so much more.
     pub(crate) fn grant(&mut self, amount: u64) -> Result<(), Overflow> {
-        let left = self.left().checked_add(amount).filter(|left| *left <= MAX_CREDIT).ok_or(Overflow)?;
-        self.limit = self.sent.checked_add(left).ok_or(Overflow)?;
+        let remaining = self
+            .remaining()
+            .checked_add(amount)
+            .filter(|remaining| *remaining <= MAX_CREDIT)
+            .ok_or(Overflow)?;
+        self.limit = self.sent.checked_add(remaining).ok_or(Overflow)?;
         Ok(())
     }
 
     /// So much was sent, which is at most what is left.
     pub(crate) fn spend(&mut self, bytes: u64) {
-        debug_assert!(bytes <= self.left());
-        self.sent += bytes.min(self.left());
+        debug_assert!(bytes <= self.remaining());
+        self.sent += bytes.min(self.remaining());
     }
 }
 

@@ -72,7 +72,7 @@ pub(crate) struct SendHalf {
 impl SendHalf {
     /// Bytes that may go now.
     pub(crate) fn sendable(&self) -> usize {
-        usize::try_from(self.credit.left()).unwrap_or(usize::MAX).min(self.queue.len())
+        usize::try_from(self.credit.remaining()).unwrap_or(usize::MAX).min(self.queue.len())
     }
 }
 

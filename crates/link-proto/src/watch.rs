@@ -216,27 +216,27 @@ const PING_EVERY: Duration = Duration::from_millis(250);
 /// what any watch sends.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PingAllowance {
-    left: u32,
+    remaining: u32,
     since: Instant,
 }
 
 impl PingAllowance {
     pub(crate) const fn new(now: Instant) -> Self {
-        Self { left: PING_BURST, since: now }
+        Self { remaining: PING_BURST, since: now }
     }
 
     /// Whether this ping is one too many.
     pub(crate) fn spend(&mut self, now: Instant, peer_interval: Duration) -> bool {
         let every = (peer_interval / 2).clamp(Duration::from_micros(1), PING_EVERY);
         let more = now.saturating_duration_since(self.since).as_nanos() / every.as_nanos();
-        if more >= u128::from(PING_BURST - self.left) {
-            (self.left, self.since) = (PING_BURST, now);
+        if more >= u128::from(PING_BURST - self.remaining) {
+            (self.remaining, self.since) = (PING_BURST, now);
         } else if let Ok(more) = u32::try_from(more) {
-            self.left += more;
+            self.remaining += more;
             self.since += every * more;
         }
-        let spent = self.left == 0;
-        self.left = self.left.saturating_sub(1);
+        let spent = self.remaining == 0;
+        self.remaining = self.remaining.saturating_sub(1);
         spent
     }
 }

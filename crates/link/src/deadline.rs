@@ -9,7 +9,7 @@ use std::task::{Context, Poll, Waker};
 use hopline_link_proto::SessionId;
 use tokio::time::{Instant, Sleep, sleep_until};
 
-use crate::shared::{State, Waiters};
+use crate::shared::{LinkState, Waiters};
 
 /// A direction of a session, as its handle sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,10 +43,10 @@ impl Deadlines {
     /// Sets or clears one deadline.
     pub(crate) fn set(waiters: &mut Waiters, direction: Direction, at: Option<Instant>) {
         match at {
-            Some(at) => *waiters.seldom().deadlines.of(direction) = Some(Deadline { at, timer: None }),
+            Some(at) => *waiters.rare().deadlines.of(direction) = Some(Deadline { at, timer: None }),
             None => {
-                if let Some(seldom) = waiters.has_seldom() {
-                    *seldom.deadlines.of(direction) = None;
+                if let Some(rare) = waiters.rare_if_any() {
+                    *rare.deadlines.of(direction) = None;
                     waiters.shrink();
                 }
             }
@@ -64,18 +64,23 @@ impl Deadlines {
 }
 
 /// Whether this deadline of the session has passed.
-pub(crate) fn has_passed(state: &mut State, id: SessionId, direction: Direction) -> bool {
+pub(crate) fn has_passed(state: &mut LinkState, id: SessionId, direction: Direction) -> bool {
     find(state, id, direction).is_some_and(|deadline| deadline.at <= Instant::now())
 }
 
 /// Waits for this deadline of the session, if there is one.
-pub(crate) fn poll_passed(state: &mut State, id: SessionId, direction: Direction, waker: &Waker) -> Poll<()> {
+pub(crate) fn poll_passed(
+    state: &mut LinkState,
+    id: SessionId,
+    direction: Direction,
+    waker: &Waker,
+) -> Poll<()> {
     let Some(deadline) = find(state, id, direction) else { return Poll::Pending };
     let at = deadline.at;
     let timer = deadline.timer.get_or_insert_with(|| Box::pin(sleep_until(at)));
     timer.as_mut().poll(&mut Context::from_waker(waker))
 }
 
-fn find(state: &mut State, id: SessionId, direction: Direction) -> Option<&mut Deadline> {
-    state.link.tag(id)?.waiters()?.has_seldom()?.deadlines.of(direction).as_mut()
+fn find(state: &mut LinkState, id: SessionId, direction: Direction) -> Option<&mut Deadline> {
+    state.link.tag(id)?.waiters()?.rare_if_any()?.deadlines.of(direction).as_mut()
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use hopline_link_proto::{Abort, Code, LinkEnd, OpenError, SessionId};
 
-use crate::shared::State;
+use crate::shared::LinkState;
 
 /// What is inside the [`io::Error`] of a session's reads and writes.
 ///
@@ -69,7 +69,7 @@ impl SessionError {
     }
 
     /// What a failed call of the core means to the session's handle.
-    pub(crate) fn from_core(state: &State, id: SessionId, abort: Abort) -> Self {
+    pub(crate) fn from_core(state: &LinkState, id: SessionId, abort: Abort) -> Self {
         if state.link.abort_reason(id).is_none() {
             // The core refuses nothing else of a session that lives.
             return Self::AfterEnd;

@@ -6,9 +6,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 use bytes::Bytes;
-use hopline_link_proto::{
-    Code, Config, ConfigError, Counters, Link, LinkEnd, Liveness, OpenError, Peer,
-};
+use hopline_link_proto::{Code, Config, ConfigError, Counters, Link, LinkEnd, Liveness, OpenError, Peer};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::watch;
 

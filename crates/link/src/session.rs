@@ -14,7 +14,7 @@ use tokio::time::Instant;
 use crate::deadline::{self, Deadlines, Direction};
 use crate::error::SessionError;
 use crate::halves::{ReadHalf, WriteHalf, halves};
-use crate::shared::{Guard, Shared, Slot, State, Waiters, now};
+use crate::shared::{Guard, LinkState, Shared, Slot, Waiters, now};
 
 /// Most bytes that one [`Session::read_bytes`] gives.
 const READ_PIECE: usize = 64 << 10;
@@ -80,7 +80,7 @@ impl Session {
         poll_fn(|cx| {
             self.wait(
                 cx,
-                |waiters| &mut waiters.seldom().answer,
+                |waiters| &mut waiters.rare().answer,
                 |state| match state.link.answered(self.id) {
                     Ok(Some(header)) => Poll::Ready(Ok(header)),
                     Ok(None) => Poll::Pending,
@@ -226,7 +226,7 @@ impl Session {
     pub fn poll_writable(&self, cx: &mut Context<'_>) -> Poll<Result<(), Abort>> {
         self.wait(
             cx,
-            |waiters| &mut waiters.seldom().write,
+            |waiters| &mut waiters.rare().write,
             |state| match state.link.ready_to_write(self.id) {
                 Ok(true) => Poll::Ready(Ok(())),
                 Ok(false) => Poll::Pending,
@@ -245,7 +245,7 @@ impl Session {
         poll_fn(|cx| {
             self.wait(
                 cx,
-                |waiters| &mut waiters.seldom().write,
+                |waiters| &mut waiters.rare().write,
                 |state| {
                     if let Some(abort) = state.link.abort_reason(self.id) {
                         return Poll::Ready(Err(abort.clone()));
@@ -276,7 +276,7 @@ impl Session {
         poll_fn(|cx| {
             self.wait(
                 cx,
-                |waiters| &mut waiters.seldom().write,
+                |waiters| &mut waiters.rare().write,
                 |state| match state.link.send_state(self.id) {
                     Ok(SendState::Acknowledged) => Poll::Ready(Ok(())),
                     Ok(SendState::Open | SendState::Ending) => Poll::Pending,
@@ -292,9 +292,9 @@ impl Session {
         &self,
         cx: &Context<'_>,
         place: impl FnOnce(&mut Waiters) -> &mut Option<Waker>,
-        attempt: impl FnOnce(&mut State) -> Poll<T>,
+        attempt: impl FnOnce(&mut LinkState) -> Poll<T>,
     ) -> Poll<T> {
-        let ready = |state: &mut State| {
+        let ready = |state: &mut LinkState| {
             let result = attempt(state);
             if result.is_pending()
                 && let Some(waiters) = state.link.tag(self.id).and_then(Slot::waiters)
@@ -318,7 +318,7 @@ impl Session {
         &self,
         cx: &Context<'_>,
         direction: Direction,
-        attempt: impl FnOnce(&mut State) -> Poll<Result<T, Abort>>,
+        attempt: impl FnOnce(&mut LinkState) -> Poll<Result<T, Abort>>,
     ) -> Poll<io::Result<T>> {
         let too_late = || match direction {
             Direction::Read => Poll::Ready(Err(SessionError::ReadDeadline.into())),
@@ -328,7 +328,7 @@ impl Session {
             cx,
             |waiters| match direction {
                 Direction::Read => &mut waiters.read,
-                Direction::Write => &mut waiters.seldom().write,
+                Direction::Write => &mut waiters.rare().write,
             },
             |state| {
                 if deadline::has_passed(state, self.id, direction) {
@@ -421,7 +421,7 @@ impl Drop for Session {
         drop(self.shared().with(|state| {
             // A splice has taken the session over: it will release it.
             let slot = state.link.tag(self.id)?;
-            if slot.joint().is_some() {
+            if slot.splice().is_some() {
                 return None;
             }
             let waited = std::mem::take(slot);

@@ -12,7 +12,7 @@ use tokio::sync::watch;
 
 use crate::deadline::Deadlines;
 use crate::mux::Status;
-use crate::splice::Joint;
+use crate::splice::SpliceHandle;
 use crate::sync::{AtomicWaker, Mutex, MutexGuard};
 
 /// The time that the core sees: tokio's, so that a paused clock pauses links too.
@@ -26,7 +26,7 @@ pub(crate) enum Slot {
     /// The tasks that wait at its handle.
     Handle(Waiters),
     /// The splice that has taken it over.
-    Spliced(Arc<Joint>),
+    Spliced(Arc<SpliceHandle>),
 }
 
 // Each end of each session pays for one.
@@ -37,17 +37,17 @@ const _: () = assert!(size_of::<Slot>() <= 4 * size_of::<usize>());
 pub(crate) struct Waiters {
     pub(crate) read: Option<Waker>,
     /// What few sessions have, and none for long.
-    seldom: Option<Box<Seldom>>,
+    rare: Option<Box<RareWaiters>>,
 }
 
 #[derive(Debug, Default)]
-pub(crate) struct Seldom {
+pub(crate) struct RareWaiters {
     pub(crate) write: Option<Waker>,
     pub(crate) answer: Option<Waker>,
     pub(crate) deadlines: Deadlines,
 }
 
-impl Seldom {
+impl RareWaiters {
     fn is_empty(&self) -> bool {
         self.write.is_none() && self.answer.is_none() && self.deadlines.is_none()
     }
@@ -68,46 +68,46 @@ impl Slot {
         }
     }
 
-    pub(crate) fn joint(&self) -> Option<&Arc<Joint>> {
+    pub(crate) fn splice(&self) -> Option<&Arc<SpliceHandle>> {
         match self {
             Self::Handle(_) => None,
-            Self::Spliced(joint) => Some(joint),
+            Self::Spliced(handle) => Some(handle),
         }
     }
 }
 
 impl Waiters {
     /// What is seldom there, made if it is not.
-    pub(crate) fn seldom(&mut self) -> &mut Seldom {
-        self.seldom.get_or_insert_default()
+    pub(crate) fn rare(&mut self) -> &mut RareWaiters {
+        self.rare.get_or_insert_default()
     }
 
     /// What is seldom there, if it is.
-    pub(crate) fn has_seldom(&mut self) -> Option<&mut Seldom> {
-        self.seldom.as_deref_mut()
+    pub(crate) fn rare_if_any(&mut self) -> Option<&mut RareWaiters> {
+        self.rare.as_deref_mut()
     }
 
     /// Lets go of what holds nothing any more.
     pub(crate) fn shrink(&mut self) {
-        if self.seldom.as_ref().is_some_and(|seldom| seldom.is_empty()) {
-            self.seldom = None;
+        if self.rare.as_ref().is_some_and(|rare| rare.is_empty()) {
+            self.rare = None;
         }
     }
 
     /// Who waits to write. What has waited once may wait again: its place stays.
     pub(crate) fn take_write(&mut self) -> Option<Waker> {
-        self.seldom.as_mut()?.write.take()
+        self.rare.as_mut()?.write.take()
     }
 
     fn take_answer(&mut self) -> Option<Waker> {
-        let waker = self.seldom.as_mut()?.answer.take();
+        let waker = self.rare.as_mut()?.answer.take();
         self.shrink();
         waker
     }
 }
 
 #[derive(Debug)]
-pub(crate) struct State {
+pub(crate) struct LinkState {
     pub(crate) link: Link<Slot>,
     /// Sessions that the peer opened and nobody has accepted yet; the core bounds their number.
     pub(crate) opened: VecDeque<(SessionId, Bytes)>,
@@ -118,7 +118,7 @@ pub(crate) struct State {
     pub(crate) fetched: bool,
 }
 
-impl State {
+impl LinkState {
     /// Whether the driver has to be told that there is something to send.
     pub(crate) fn wants_driver(&mut self) -> bool {
         let wants = !self.fetched && self.link.has_output();
@@ -129,7 +129,7 @@ impl State {
 
 #[derive(Debug)]
 pub(crate) struct Shared {
-    state: Mutex<State>,
+    state: Mutex<LinkState>,
     pub(crate) driver: AtomicWaker,
     pub(crate) status: watch::Sender<Status>,
     /// Two links are always locked in the order of this number.
@@ -140,7 +140,7 @@ pub(crate) struct Shared {
 #[derive(Debug, Default)]
 pub(crate) struct After {
     wakers: Vec<Waker>,
-    joints: Vec<Arc<Joint>>,
+    splices: Vec<Arc<SpliceHandle>>,
     /// The link whose driver does it.
     driver: Option<u64>,
     /// That link has more to send: a driver that woke itself would go to the end of its runtime's queue, from where
@@ -159,7 +159,7 @@ static ORDER: AtomicU64 = AtomicU64::new(0);
 impl Shared {
     pub(crate) fn new(link: Link<Slot>) -> Arc<Self> {
         Arc::new(Self {
-            state: Mutex::new(State {
+            state: Mutex::new(LinkState {
                 link,
                 opened: VecDeque::new(),
                 acceptors: Vec::new(),
@@ -172,26 +172,26 @@ impl Shared {
         })
     }
 
-    pub(crate) fn lock(&self) -> MutexGuard<'_, State> {
+    pub(crate) fn lock(&self) -> MutexGuard<'_, LinkState> {
         // A panic elsewhere leaves the core whole: each of its calls ends in a consistent state.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Changes the core, wakes whom that concerns, and has the driver look at everything anew.
-    pub(crate) fn with<T>(&self, change: impl FnOnce(&mut State) -> T) -> T {
+    pub(crate) fn with<T>(&self, change: impl FnOnce(&mut LinkState) -> T) -> T {
         self.change(change, |_| true)
     }
 
     /// Like [`Shared::with`], for what moves no deadline: the driver is woken only if there is something to send
     /// that it does not know of.
-    pub(crate) fn with_bytes<T>(&self, change: impl FnOnce(&mut State) -> T) -> T {
-        self.change(change, State::wants_driver)
+    pub(crate) fn with_bytes<T>(&self, change: impl FnOnce(&mut LinkState) -> T) -> T {
+        self.change(change, LinkState::wants_driver)
     }
 
     fn change<T>(
         &self,
-        change: impl FnOnce(&mut State) -> T,
-        wants_driver: impl FnOnce(&mut State) -> bool,
+        change: impl FnOnce(&mut LinkState) -> T,
+        wants_driver: impl FnOnce(&mut LinkState) -> bool,
     ) -> T {
         let mut after = After::default();
         let (result, wake) = {
@@ -221,12 +221,12 @@ impl Shared {
     }
 
     /// Looks at the core, or notes a waker in it, where nothing can follow from it.
-    pub(crate) fn peek<T>(&self, look: impl FnOnce(&mut State) -> T) -> T {
+    pub(crate) fn peek<T>(&self, look: impl FnOnce(&mut LinkState) -> T) -> T {
         look(&mut self.lock())
     }
 
     /// Turns the core's events into things to do after the lock.
-    pub(crate) fn collect(&self, state: &mut State, after: &mut After) {
+    pub(crate) fn collect(&self, state: &mut LinkState, after: &mut After) {
         while let Some(event) = state.link.poll_event() {
             match event {
                 Event::Readable(id) => after.session(state, id, |waiters| waiters.read.take()),
@@ -253,7 +253,7 @@ impl Shared {
                     after.wakers.append(&mut state.acceptors);
                     state.opened.clear();
                     for slot in state.link.tags() {
-                        after.joints.extend(slot.joint().cloned());
+                        after.splices.extend(slot.splice().cloned());
                     }
                 }
             }
@@ -264,12 +264,12 @@ impl Shared {
 impl After {
     fn session(
         &mut self,
-        state: &mut State,
+        state: &mut LinkState,
         id: SessionId,
         take: impl FnOnce(&mut Waiters) -> Option<Waker>,
     ) {
         match state.link.tag(id) {
-            Some(Slot::Spliced(joint)) => self.joints.push(Arc::clone(joint)),
+            Some(Slot::Spliced(handle)) => self.splices.push(Arc::clone(handle)),
             Some(Slot::Handle(waiters)) => self.wakers.extend(take(waiters)),
             None => {}
         }
@@ -291,8 +291,8 @@ impl After {
             for waker in self.wakers.drain(..) {
                 waker.wake();
             }
-            let Some(joint) = self.joints.pop() else { return self.again };
-            joint.run(&mut self);
+            let Some(handle) = self.splices.pop() else { return self.again };
+            handle.run(&mut self);
         }
     }
 }

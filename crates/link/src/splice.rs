@@ -11,7 +11,7 @@ use tokio::task::AbortHandle;
 use tokio::time::{Instant, sleep_until};
 
 use crate::session::Session;
-use crate::shared::{After, Guard, Shared, Slot, State, Waiters, now};
+use crate::shared::{After, Guard, LinkState, Shared, Slot, Waiters, now};
 use crate::sync::{Mutex, MutexGuard};
 
 /// How a splice ended, and what it carried.
@@ -38,25 +38,25 @@ pub enum SpliceSide {
 #[derive(Debug)]
 pub struct Spliced {
     outcome: oneshot::Receiver<SpliceOutcome>,
-    joint: Arc<Joint>,
+    handle: Arc<SpliceHandle>,
 }
 
 impl Spliced {
     /// Whether the far side has answered.
     #[must_use]
     pub fn is_answered(&self) -> bool {
-        self.joint.lock().splice.is_answered()
+        self.handle.lock().splice.is_answered()
     }
 
     /// Gives up: both sides read this reason as coming from here.
     pub fn abort(&self, code: Code, message: &str) {
-        self.joint.abort(code, message);
+        self.handle.abort(code, message);
     }
 
     /// Bytes passed on so far: from left to right, and from right to left.
     #[must_use]
     pub fn moved(&self) -> (u64, u64) {
-        self.joint.lock().splice.moved()
+        self.handle.lock().splice.moved()
     }
 
     /// If what goes to the peer of `side` has not ended and been read by `deadline`, both sides are aborted with
@@ -66,7 +66,7 @@ impl Spliced {
     /// # Panics
     /// Outside of a tokio runtime.
     pub fn set_write_deadline(&self, side: SpliceSide, deadline: impl Into<Option<Instant>>) {
-        self.joint.set_write_deadline(side, deadline.into());
+        self.handle.set_write_deadline(side, deadline.into());
     }
 }
 
@@ -86,17 +86,17 @@ impl Future for Spliced {
 
 /// A splice's place in the slots of both its sessions.
 #[derive(Debug)]
-pub(crate) struct Joint {
+pub(crate) struct SpliceHandle {
     left: End,
     right: End,
-    machine: Mutex<Machine>,
+    state: Mutex<SpliceState>,
 }
 
 /// One of the two sessions. It keeps its link in use, as a session's handle does.
 type End = (Arc<Guard>, SessionId);
 
 #[derive(Debug)]
-struct Machine {
+struct SpliceState {
     splice: Splice,
     done: Option<oneshot::Sender<SpliceOutcome>>,
     /// Who waits for the write deadlines of left and right.
@@ -109,36 +109,36 @@ struct Machine {
 #[must_use = "the outcome says how it ended; drop it on purpose if nobody asks"]
 pub fn splice(left: Session, right: Session) -> Spliced {
     let (done, outcome) = oneshot::channel();
-    let joint = Arc::new(Joint {
+    let handle = Arc::new(SpliceHandle {
         left: (Arc::clone(left.guard()), left.id()),
         right: (Arc::clone(right.guard()), right.id()),
-        machine: Mutex::new(Machine {
+        state: Mutex::new(SpliceState {
             splice: Splice::new(left.id(), right.id()),
             done: Some(done),
             deadlines: [None, None],
         }),
     });
     for side in [SpliceSide::Left, SpliceSide::Right] {
-        let (shared, id) = joint.side(side);
-        let mut handle = shared.peek(|state| {
+        let (shared, id) = handle.side(side);
+        let mut slot = shared.peek(|state| {
             let slot = state.link.tag(id)?;
-            Some(std::mem::replace(slot, Slot::Spliced(Arc::clone(&joint))))
+            Some(std::mem::replace(slot, Slot::Spliced(Arc::clone(&handle))))
         });
-        let seldom = handle.as_mut().and_then(Slot::waiters).and_then(Waiters::has_seldom);
-        let deadline = seldom.and_then(|seldom| seldom.deadlines.write_at());
+        let rare = slot.as_mut().and_then(Slot::waiters).and_then(Waiters::rare_if_any);
+        let deadline = rare.and_then(|rare| rare.deadlines.write_at());
         if deadline.is_some() {
-            joint.set_write_deadline(side, deadline);
+            handle.set_write_deadline(side, deadline);
         }
     }
     let mut after = After::default();
-    joint.run(&mut after);
+    handle.run(&mut after);
     after.run();
-    Spliced { outcome, joint }
+    Spliced { outcome, handle }
 }
 
-impl Joint {
-    fn lock(&self) -> MutexGuard<'_, Machine> {
-        self.machine.lock().unwrap_or_else(PoisonError::into_inner)
+impl SpliceHandle {
+    fn lock(&self) -> MutexGuard<'_, SpliceState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn side(&self, side: SpliceSide) -> (&Shared, SessionId) {
@@ -158,19 +158,19 @@ impl Joint {
 
     fn set_write_deadline(self: &Arc<Self>, side: SpliceSide, deadline: Option<Instant>) {
         let waiting = deadline.map(|at| {
-            let joint = Arc::downgrade(self);
+            let handle = Arc::downgrade(self);
             let wait = async move {
                 sleep_until(at).await;
-                if let Some(joint) = joint.upgrade() {
-                    joint.write_deadline_passed(side);
+                if let Some(handle) = handle.upgrade() {
+                    handle.write_deadline_passed(side);
                 }
             };
             tokio::spawn(wait).abort_handle()
         });
-        let mut machine = self.lock();
-        let before = std::mem::replace(&mut machine.deadlines[side as usize], waiting);
-        let over = machine.done.is_none();
-        for useless in before.iter().chain(machine.deadlines.iter().flatten().filter(|_| over)) {
+        let mut splice_state = self.lock();
+        let before = std::mem::replace(&mut splice_state.deadlines[side as usize], waiting);
+        let over = splice_state.done.is_none();
+        for useless in before.iter().chain(splice_state.deadlines.iter().flatten().filter(|_| over)) {
             useless.abort();
         }
     }
@@ -230,23 +230,23 @@ impl Joint {
     }
 
     fn step(&self, sides: Sides<'_, Slot>) -> Option<SpliceOutcome> {
-        let mut machine = self.lock();
-        let end = machine.splice.run(now(), sides)?;
-        let (forth, back) = machine.splice.moved();
+        let mut splice_state = self.lock();
+        let end = splice_state.splice.run(now(), sides)?;
+        let (forth, back) = splice_state.splice.moved();
         Some(SpliceOutcome { end, forth, back })
     }
 
     /// The splice is over and has released both sessions: their slots go too.
-    fn leave(&self, left: &mut State, right: Option<&mut State>, outcome: SpliceOutcome) {
+    fn leave(&self, left: &mut LinkState, right: Option<&mut LinkState>, outcome: SpliceOutcome) {
         // One that lingers is still there. The splice is not dropped with its slot: whoever runs it holds it.
-        let clear = |state: &mut State, id| state.link.tag(id).map(std::mem::take);
+        let clear = |state: &mut LinkState, id| state.link.tag(id).map(std::mem::take);
         clear(left, self.left.1);
         clear(right.unwrap_or(left), self.right.1);
-        let mut machine = self.lock();
-        for waits in machine.deadlines.iter().flatten() {
+        let mut splice_state = self.lock();
+        for waits in splice_state.deadlines.iter().flatten() {
             waits.abort();
         }
-        if let Some(done) = machine.done.take() {
+        if let Some(done) = splice_state.done.take() {
             // Nobody may be waiting for it.
             let _ = done.send(outcome);
         }

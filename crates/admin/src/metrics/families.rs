@@ -146,9 +146,9 @@ families! {
     HELD_OPENS_LIMIT: Gauge = "hopline_held_opens_limit", [], "1",
         "How many opens may wait at most.";
     KEPT: Gauge = "hopline_kept_bytes", [], "1",
-        "Bytes that young sessions of an edge keep, so that they can be said again.";
+        "Bytes in the replay buffers of an edge.";
     KEPT_LIMIT: Gauge = "hopline_kept_bytes_limit", [], "1",
-        "How many bytes young sessions may keep at most.";
+        "How many bytes the replay buffers of an edge may hold.";
     LINKS_LIMIT: Gauge = "hopline_relay_links_limit", [], "1",
         "How many links the relay takes at most.";
     REGISTRATIONS: Gauge = "hopline_relay_registrations", [], "1",

@@ -11,19 +11,19 @@ use hopline_route_proto::{ConnectionId, SessionId};
 use tokio::time::{Instant, sleep_until, timeout};
 
 use super::Service;
-use super::recall::{Again, Place};
+use super::known_sessions::{KnownSession, ResumeAttempt};
 use crate::dial::{DIAL_TIMEOUT, DialError, DialKind, DialOptions, GRPC_USER_TIMEOUT, dial};
 use crate::figures::log_end;
 use crate::local::LocalStream;
-use crate::pump::replay::{Memory, YOUNG};
+use crate::pump::replay::{REPLAY_WINDOW, ReplayMemory};
 use crate::pump::{Beside, Broken, Connection, Flow};
 use crate::trail::{Dialled, Trails, loop_abort};
 
-/// How much longer than at the sidecar a session is young here: for the answer's way, and for the clock's.
-const LONGER: Duration = Duration::from_millis(500);
-/// For how long a session is expected again, counted from the last byte that its lost link had heard: as long as an open
+/// How much longer the replay window lasts here than at the sidecar: for the answer's way, and for the clock's.
+const REPLAY_WINDOW_MARGIN: Duration = Duration::from_millis(500);
+/// How long a resume attempt is waited for, counted from the last byte that its lost link had heard: as long as an open
 /// may take by default. A path that is found dead by its silence has used that up (P4).
-const EXPECTED: Duration = Duration::from_secs(10);
+const RESUME_WITHIN: Duration = Duration::from_secs(10);
 /// What is left of an open's time when its dial gives up, for the reason's way to the sidecar: a twentieth, within these
 /// bounds.
 const LEAST_MARGIN: Duration = Duration::from_millis(20);
@@ -36,7 +36,7 @@ const LONGEST_DIAL: Duration = Duration::from_secs(600);
 pub(crate) struct Serving<'a> {
     service: &'a Service,
     session: Session,
-    place: Place,
+    known: KnownSession,
     flow: Flow,
 }
 
@@ -55,16 +55,21 @@ pub(crate) struct Asked<'a> {
 /// What happened first.
 enum Turn {
     Ended(Result<(), Broken>),
-    Again(Again),
-    Old,
+    Resume(ResumeAttempt),
+    WindowEnded,
     /// The server is the session's own application.
     Loop,
 }
 
 impl<'a> Serving<'a> {
-    pub(crate) fn new(service: &'a Service, session: Session, place: Place, memory: &Memory) -> Self {
+    pub(crate) fn new(
+        service: &'a Service,
+        session: Session,
+        known: KnownSession,
+        memory: &ReplayMemory,
+    ) -> Self {
         let flow = Flow::new(memory, Beside::Server, &service.figures.bytes, None);
-        Self { service, session, place, flow }
+        Self { service, session, known, flow }
     }
 
     /// Serves it to its end.
@@ -89,10 +94,10 @@ impl<'a> Serving<'a> {
                 break dialled;
             }
             // Who asked has given up, and the server has not seen anything of it.
-            match self.place.forget() {
+            match self.known.forget() {
                 Ok(()) => return Some(self.session.aborted().await),
-                // In this moment it has asked again.
-                Err(again) => self.session = again.session,
+                // A resume attempt has arrived meanwhile.
+                Err(attempt) => self.session = attempt.session,
             }
         };
         let connection = match dialled {
@@ -111,15 +116,15 @@ impl<'a> Serving<'a> {
         let _open = self.service.figures.sessions.begin();
         self.service.figures.opens.accept();
         self.session.answer(Bytes::new());
-        let mut young = Instant::now() + YOUNG + LONGER;
+        let mut window_end = Instant::now() + REPLAY_WINDOW + REPLAY_WINDOW_MARGIN;
         let result = loop {
-            match self.turn(local, young, &mut dialled).await {
+            match self.turn(local, window_end, &mut dialled).await {
                 Turn::Loop => return Some(self.end_loop()),
-                Turn::Old => self.grow_old(),
-                Turn::Again(again) => young = self.take(again),
+                Turn::WindowEnded => self.end_replay_window(),
+                Turn::Resume(attempt) => window_end = self.resume(attempt),
                 Turn::Ended(Err(_)) if dialled.is_loop() => return Some(self.end_loop()),
-                Turn::Ended(result) => match self.wait_again(&result).await {
-                    Some(again) => young = self.take(again),
+                Turn::Ended(result) => match self.wait_for_resume(&result).await {
+                    Some(attempt) => window_end = self.resume(attempt),
                     None => break result,
                 },
             }
@@ -148,16 +153,16 @@ impl<'a> Serving<'a> {
         loop {
             tokio::select! {
                 biased;
-                again = self.place.again() => self.session = again.session,
+                attempt = self.known.next_attempt() => self.session = attempt.session,
                 _ = self.session.aborted() => return None,
                 dialled = &mut dialled => return Some(dialled),
             }
         }
     }
 
-    async fn turn(&mut self, local: &LocalStream, young: Instant, dialled: &mut Dialled) -> Turn {
-        if !self.flow.is_kept() {
-            self.grow_old();
+    async fn turn(&mut self, local: &LocalStream, window_end: Instant, dialled: &mut Dialled) -> Turn {
+        if !self.flow.is_replayable() {
+            self.end_replay_window();
             return tokio::select! {
                 biased;
                 () = dialled.loops() => Turn::Loop,
@@ -167,9 +172,9 @@ impl<'a> Serving<'a> {
         tokio::select! {
             biased;
             () = dialled.loops() => Turn::Loop,
-            again = self.place.again() => Turn::Again(again),
+            attempt = self.known.next_attempt() => Turn::Resume(attempt),
             result = self.flow.run(local, &self.session) => Turn::Ended(result),
-            () = sleep_until(young) => Turn::Old,
+            () = sleep_until(window_end) => Turn::WindowEnded,
         }
     }
 
@@ -181,46 +186,46 @@ impl<'a> Serving<'a> {
         abort
     }
 
-    fn grow_old(&mut self) {
-        self.flow.forget();
-        for again in self.place.close() {
-            refuse(&again.session);
+    fn end_replay_window(&mut self) {
+        self.flow.end_replay_window();
+        for attempt in self.known.close() {
+            refuse(&attempt.session);
         }
     }
 
-    /// After the session's end: another one, if its sidecar may not have got everything and comes again in time.
-    async fn wait_again(&mut self, result: &Result<(), Broken>) -> Option<Again> {
-        if !self.flow.is_kept() {
+    /// After the session's end: a resume attempt, if the sidecar may lack something and makes one in time.
+    async fn wait_for_resume(&mut self, result: &Result<(), Broken>) -> Option<ResumeAttempt> {
+        if !self.flow.is_replayable() {
             return None;
         }
         let lost = match result {
             Err(Broken::Session(abort)) => abort.clone(),
-            Err(Broken::Local(_) | Broken::Closed(_) | Broken::Left) => return None,
+            Err(Broken::Local(_) | Broken::Closed(_) | Broken::PeerGone) => return None,
             // Both ends are out. Whether the far one has arrived shows only now.
             Ok(()) => tokio::select! {
                 biased;
-                again = self.place.again() => return Some(again),
-                finished = timeout(YOUNG, self.session.finish()) => finished.ok()?.err()?,
+                attempt = self.known.next_attempt() => return Some(attempt),
+                finished = timeout(REPLAY_WINDOW, self.session.finish()) => finished.ok()?.err()?,
             },
         };
         if lost.code != Code::CONN_LOST {
             return None;
         }
         let silent = Duration::from_millis(lost.silent_ms.unwrap_or(0));
-        let again = timeout(EXPECTED.saturating_sub(silent), self.place.again()).await.ok()?;
+        let attempt = timeout(RESUME_WITHIN.saturating_sub(silent), self.known.next_attempt()).await.ok()?;
         tracing::debug!(service = %self.service.config.name, "a session whose path was lost goes on");
-        Some(again)
+        Some(attempt)
     }
 
-    /// Goes on with the session that takes the place of the one before; gives until when that one is young.
-    fn take(&mut self, again: Again) -> Instant {
-        self.session = again.session;
+    /// Goes on with the session of a resume attempt; gives when its replay window ends.
+    fn resume(&mut self, attempt: ResumeAttempt) -> Instant {
+        self.session = attempt.session;
         self.session.answer(Bytes::new());
         self.flow.expect_repeats();
-        if !self.flow.replay(again.received) {
+        if !self.flow.replay(attempt.received) {
             refuse(&self.session);
         }
-        Instant::now() + YOUNG + LONGER
+        Instant::now() + REPLAY_WINDOW + REPLAY_WINDOW_MARGIN
     }
 }
 
@@ -236,9 +241,9 @@ fn dial_timeout(time_left: Option<Duration>) -> Duration {
     time_left.saturating_sub(margin).min(LONGEST_DIAL)
 }
 
-/// A session that can't go on: what it needs is not kept any more. Whoever asked knows why its path was lost.
+/// Refuses a resume attempt that cannot be served. Its sidecar knows why the path was lost.
 pub(crate) fn refuse(session: &Session) {
-    session.abort(Code::REFUSED, "the session can't be taken up again");
+    session.abort(Code::REFUSED, "the session cannot be resumed");
 }
 
 #[cfg(test)]

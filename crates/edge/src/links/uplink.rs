@@ -37,8 +37,8 @@ pub(crate) async fn run(uplinks: Arc<Uplinks>, uplink: Arc<Uplink>) {
     let mut first = true;
     let mut refused: Option<String> = None;
     let mut leaving = uplinks.leaving();
-    let links = Links { uplinks, uplink };
-    let (uplinks, uplink) = (&links.uplinks, &links.uplink);
+    let task = UplinkTask { uplinks, uplink };
+    let (uplinks, uplink) = (&task.uplinks, &task.uplink);
     let mut tasks = JoinSet::new();
     loop {
         let dialled = async {
@@ -54,7 +54,7 @@ pub(crate) async fn run(uplinks: Arc<Uplinks>, uplink: Arc<Uplink>) {
         };
         first = false;
         let up = Instant::now();
-        let exit = links.use_links(dialled, &backoff, &mut tasks).await;
+        let exit = task.use_links(dialled, &backoff, &mut tasks).await;
         uplinks.change(uplink, |state| {
             state.mux = None;
             state.announced = false;
@@ -83,7 +83,7 @@ pub(crate) async fn run(uplinks: Arc<Uplinks>, uplink: Arc<Uplink>) {
         }
         uplink.fault.note(&abort);
     }
-    // Links that were succeeded are seen out, and each driver sends what it has.
+    // UplinkTask that were succeeded are seen out, and each driver sends what it has.
     while tasks.join_next().await.is_some() {}
 }
 
@@ -144,7 +144,7 @@ struct Dialled {
 
 /// What the links of one uplink have in common: the one in use, and those that it has succeeded.
 #[derive(Clone)]
-struct Links {
+struct UplinkTask {
     uplinks: Arc<Uplinks>,
     uplink: Arc<Uplink>,
 }
@@ -159,7 +159,7 @@ struct Started {
     machine: Machine,
 }
 
-impl Links {
+impl UplinkTask {
     /// Uses a link until its end; should it fall silent and another one come up beside it, that one from there on.
     /// `tasks` holds the drivers, and the links that were succeeded.
     async fn use_links(&self, dialled: Dialled, backoff: &Backoff, tasks: &mut JoinSet<()>) -> UplinkExit {
@@ -185,10 +185,10 @@ impl Links {
                 tracing::info!(relay = %self.uplink.relay, "certificate renewed; a link with the new one takes over");
             }
             retire.send_replace(true);
-            let links = self.clone();
+            let task = self.clone();
             tasks.spawn(async move {
                 see_out(&mux, serving).await;
-                links.uplinks.change(&links.uplink, |state| state.retired.retain(is_there));
+                task.uplinks.change(&task.uplink, |state| state.retired.retain(is_there));
                 drop(retire);
             });
         }

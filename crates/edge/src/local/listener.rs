@@ -318,7 +318,7 @@ impl LocalListener {
         }
     }
 
-    /// Kept in the listener, not in the future: whoever cancels an accept does not cut the pause short.
+    /// ReplayBuffer in the listener, not in the future: whoever cancels an accept does not cut the pause short.
     fn pause(&mut self, error: &io::Error) {
         let now = Instant::now();
         self.paused_until = Some(now + ACCEPT_PAUSE);

@@ -12,7 +12,7 @@ use hopline_accounting::ByteCounter;
 use hopline_link::{Abort, Session};
 use tokio::time::{Instant, timeout_at};
 
-use super::replay::{Kept, Memory};
+use super::replay::{ReplayBuffer, ReplayMemory};
 use super::{Beside, Broken, READ_LEAST, READ_MOST};
 use crate::inspect::Inspected;
 use crate::local::{LocalStream, StreamEnd, end_of_stream, gone};
@@ -29,9 +29,9 @@ pub(crate) struct Inbound {
     /// Bytes to make room for at the next read: little for who says little.
     read: usize,
     ended: bool,
-    /// Everything that was read so far, while it may have to be said again.
-    kept: Option<Kept>,
-    /// What the session that took another's place is still to be told of it.
+    /// Everything that was read so far; `None` once the replay window has ended.
+    replay_buffer: Option<ReplayBuffer>,
+    /// What is still to be replayed to a session that resumes another.
     replay: VecDeque<Bytes>,
     /// The session is to be told the connection's end.
     end_due: bool,
@@ -46,18 +46,18 @@ pub(crate) struct Inbound {
 /// What may be read of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Keep {
-    /// What is read is kept: the session may have to be opened again, and a request without its beginning must not go
-    /// out.
+    /// Everything that is read must be buffered: the session may have to be opened again, and a request without its beginning
+    /// must not go out.
     All,
-    /// As long as there is room; after that the session can't be started anew.
+    /// As long as there is room; after that the session can no longer be resumed.
     Some,
-    /// Nothing more is read, for its owner has left: the session is told what was read before.
+    /// Nothing more is read, for the owner of the connection is gone: the session gets what was read before.
     Nothing,
 }
 
 impl Inbound {
     pub(super) fn new(
-        memory: &Memory,
+        memory: &ReplayMemory,
         beside: Beside,
         count: &Arc<ByteCounter>,
         inspected: Option<Arc<Inspected>>,
@@ -67,7 +67,7 @@ impl Inbound {
             buffer: BytesMut::new(),
             read: READ_LEAST,
             ended: false,
-            kept: Some(Kept::new(memory)),
+            replay_buffer: Some(ReplayBuffer::new(memory)),
             replay: VecDeque::new(),
             end_due: false,
             stalled: None,
@@ -87,24 +87,24 @@ impl Inbound {
         self.ended
     }
 
-    /// Nothing was said, not even an end.
+    /// The connection has written nothing, not even an end.
     pub(crate) fn is_untouched(&self) -> bool {
-        !self.ended && self.kept.as_ref().is_some_and(Kept::is_empty)
+        !self.ended && self.replay_buffer.as_ref().is_some_and(ReplayBuffer::is_empty)
     }
 
-    /// What was said asks nothing of a server, and the connection has not ended.
-    pub(crate) fn is_harmless(&self) -> bool {
-        !self.ended && self.kept.as_ref().is_some_and(Kept::is_harmless)
+    /// No server acts on what was written, and the connection has not ended.
+    pub(crate) fn is_safe_to_replay(&self) -> bool {
+        !self.ended && self.replay_buffer.as_ref().is_some_and(ReplayBuffer::is_safe_to_replay)
     }
 
-    /// Everything that was said is kept.
-    pub(super) fn is_kept(&self) -> bool {
-        self.kept.is_some()
+    /// The replay buffer holds everything that was written.
+    pub(super) fn is_replayable(&self) -> bool {
+        self.replay_buffer.is_some()
     }
 
-    /// Nothing is kept any more. What a session is still to be told of it is told.
-    pub(super) fn forget(&mut self) {
-        self.kept = None;
+    /// Drops the replay buffer. A replay that has begun still goes on to its end.
+    pub(super) fn end_replay_window(&mut self) {
+        self.replay_buffer = None;
     }
 
     /// Bytes that came from the connection so far.
@@ -117,24 +117,26 @@ impl Inbound {
         self.stalled.unwrap_or_else(Instant::now)
     }
 
-    /// The next session is told all that was said but for the first `from` bytes, before anything else. False if that is
-    /// not kept: then it must not be used.
+    /// Replays to the next session everything from this offset on, before anything else. False if that is not buffered: then
+    /// the session must not be used.
     pub(super) fn replay(&mut self, from: u64) -> bool {
-        let Some(pieces) = self.kept.as_ref().and_then(|kept| kept.since(from)) else { return false };
+        let Some(pieces) = self.replay_buffer.as_ref().and_then(|buffer| buffer.from_offset(from)) else {
+            return false;
+        };
         self.replay = pieces.into();
         self.end_due = self.ended;
         self.stalled = None;
         true
     }
 
-    /// The session is still to be told what was said before.
+    /// The replay to the session is not complete.
     pub(crate) fn is_replaying(&self) -> bool {
         !self.replay.is_empty() || self.end_due
     }
 
-    /// There is something to tell the session, or room to keep what the connection says next.
+    /// There is something to replay, or room to buffer what the connection writes next.
     pub(crate) fn may_step(&self) -> bool {
-        let has_room = || self.kept.as_ref().is_some_and(|kept| kept.room() > 0);
+        let has_room = || self.replay_buffer.as_ref().is_some_and(|buffer| buffer.room() > 0);
         self.is_replaying() || (!self.ended && has_room())
     }
 
@@ -177,7 +179,7 @@ impl Inbound {
                 Ok(None) if !self.ended => return Ok(()),
                 Ok(None) if end_of_stream(local) == StreamEnd::Gone => {
                     self.ended = false;
-                    return Err(Broken::Left);
+                    return Err(Broken::PeerGone);
                 }
                 Ok(None) => {}
                 Err(error) => return Err(Broken::local(&error, self.beside)),
@@ -205,21 +207,21 @@ impl Inbound {
         mut since: Instant,
         patience: Duration,
     ) -> bool {
-        self.kept = None;
-        let mut left = LAST_QUEUE;
+        self.replay_buffer = None;
+        let mut remaining = LAST_QUEUE;
         while let Some(piece) = self.replay.front() {
             let taken = timeout_at(since + patience, session.write_bytes(piece.clone())).await;
             let Ok(Ok(())) = taken else { return false };
             self.replay.pop_front();
             since = Instant::now();
         }
-        while left > 0 && !self.ended {
+        while remaining > 0 && !self.ended {
             let Ok(Ok(())) = timeout_at(since + patience, room(session)).await else { return false };
             since = Instant::now();
             self.stalled = None;
             match timeout_at(since + patience, self.read(local, Keep::Some)).await {
                 Ok(Ok(Some(bytes))) => {
-                    left = left.saturating_sub(bytes.len());
+                    remaining = remaining.saturating_sub(bytes.len());
                     if session.write_bytes(bytes).await.is_err() {
                         return false;
                     }
@@ -235,8 +237,8 @@ impl Inbound {
     async fn read(&mut self, local: &LocalStream, keep: Keep) -> io::Result<Option<Bytes>> {
         loop {
             poll_fn(|cx| local.poll_read_ready(cx)).await?;
-            let most = match (keep, &mut self.kept) {
-                (Keep::All, Some(kept)) => kept.reserve(self.read),
+            let most = match (keep, &mut self.replay_buffer) {
+                (Keep::All, Some(buffer)) => buffer.reserve(self.read),
                 (Keep::All, None) | (Keep::Nothing, _) => 0,
                 (Keep::Some, _) => self.read,
             };
@@ -260,10 +262,10 @@ impl Inbound {
                     if let Some(inspected) = &self.inspected {
                         inspected.handle_from_application(&bytes);
                     }
-                    if let Some(kept) = &mut self.kept
-                        && !kept.push(&bytes)
+                    if let Some(buffer) = &mut self.replay_buffer
+                        && !buffer.push(&bytes)
                     {
-                        self.kept = None;
+                        self.replay_buffer = None;
                     }
                     return Ok(Some(bytes));
                 }
@@ -274,8 +276,8 @@ impl Inbound {
     }
 
     fn release(&mut self) {
-        if let Some(kept) = &mut self.kept {
-            kept.release();
+        if let Some(buffer) = &mut self.replay_buffer {
+            buffer.release();
         }
     }
 

@@ -91,7 +91,7 @@ impl Outbound {
                     self.piece = piece;
                 }
                 None if self.repeats > 0 => {
-                    let message = "a session that was taken up again said less than before";
+                    let message = "a resumed session replayed less than it had sent";
                     return Err(Broken::Session(Abort::new(Code::PROTOCOL, message)));
                 }
                 None => {

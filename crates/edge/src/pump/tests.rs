@@ -10,7 +10,7 @@ use tokio::io::AsyncReadExt as _;
 use tokio::net::TcpStream;
 
 use super::*;
-use replay::{Kept, MEMORY, MOST};
+use replay::{MAX_REPLAY, REPLAY_MEMORY, ReplayBuffer};
 
 /// Both ends of an answered session.
 async fn session() -> (Session, Session, [Mux; 2]) {
@@ -42,7 +42,7 @@ async fn an_end_that_lies_behind_an_answer_is_read_before_the_reset_that_came_af
 
         let (near, mut far, _links) = session().await;
         far.write_bytes(Bytes::from_static(b"more")).await.unwrap();
-        let mut flow = Flow::new(&Memory::default(), Beside::Server, &Arc::default(), None);
+        let mut flow = Flow::new(&ReplayMemory::default(), Beside::Server, &Arc::default(), None);
         let agent = tokio::spawn(async move {
             let Some(local) = connection.stream() else { return };
             let result = flow.run(local, &near).await;
@@ -59,12 +59,12 @@ async fn an_end_that_lies_behind_an_answer_is_read_before_the_reset_that_came_af
 /// session can't be started anew any more: not even what is kept of it goes out again then.
 #[tokio::test]
 async fn what_can_not_be_kept_is_not_read_before_the_answer() {
-    let memory = Memory::default();
+    let memory = ReplayMemory::default();
     let mut others = Vec::new();
-    let fill = |others: &mut Vec<Kept>| {
-        while memory.used() < MEMORY {
-            let mut kept = Kept::new(&memory);
-            assert!(kept.push(&Bytes::from(vec![0; MOST.min(MEMORY - memory.used())])));
+    let fill = |others: &mut Vec<ReplayBuffer>| {
+        while memory.used() < REPLAY_MEMORY {
+            let mut kept = ReplayBuffer::new(&memory);
+            assert!(kept.push(&Bytes::from(vec![0; MAX_REPLAY.min(REPLAY_MEMORY - memory.used())])));
             others.push(kept);
         }
     };
@@ -87,13 +87,13 @@ async fn what_can_not_be_kept_is_not_read_before_the_answer() {
     assert!(!flow.inbound.may_step(), "it waits for the answer");
     assert!(local.has_unread());
     assert_eq!(flow.sent(), 15);
-    assert!(flow.is_kept() && flow.replay(0));
+    assert!(flow.is_replayable() && flow.replay(0));
     flow.inbound.step(&local, &far, Keep::All).await.unwrap();
 
     // Somebody lets go of a little: so much is read.
     others.pop();
-    let mut held = Kept::new(&memory);
-    held.reserve(MEMORY - memory.used() - 4);
+    let mut held = ReplayBuffer::new(&memory);
+    held.reserve(REPLAY_MEMORY - memory.used() - 4);
     assert!(flow.inbound.may_step());
     flow.inbound.step(&local, &far, Keep::All).await.unwrap();
     assert_eq!(flow.sent(), 19);
@@ -101,7 +101,7 @@ async fn what_can_not_be_kept_is_not_read_before_the_answer() {
     // After the answer it is not kept any more, and not said again.
     flow.inbound.step(&local, &far, Keep::Some).await.unwrap();
     assert_eq!(flow.sent(), 27);
-    assert!(!flow.is_kept() && !flow.replay(0));
+    assert!(!flow.is_replayable() && !flow.replay(0));
     let mut said = Vec::new();
     while said.len() < 42 {
         said.extend(near.read_bytes().await.unwrap().unwrap());

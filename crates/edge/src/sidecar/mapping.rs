@@ -95,7 +95,7 @@ impl Mapping {
         log_end(&line, id, broken.as_ref());
         match result {
             // An application that resets its own connection has no fault to be told of.
-            Ok(()) | Err(Broken::Local(_) | Broken::Closed(_) | Broken::Left) => Ok(()),
+            Ok(()) | Err(Broken::Local(_) | Broken::Closed(_) | Broken::PeerGone) => Ok(()),
             Err(Broken::Session(abort)) => Err(self.failed(abort)),
         }
     }
@@ -109,7 +109,7 @@ impl Mapping {
 fn ended_by(flow: &Flow, result: &Result<(), Broken>) -> EndedBy {
     match result {
         Ok(()) if flow.is_connection_first() => EndedBy::Application,
-        Err(Broken::Local(_) | Broken::Closed(_) | Broken::Left) => EndedBy::Application,
+        Err(Broken::Local(_) | Broken::Closed(_) | Broken::PeerGone) => EndedBy::Application,
         Ok(()) => EndedBy::Server,
         // What the server's side says of itself is no fault of the path.
         Err(Broken::Session(abort))
@@ -168,8 +168,12 @@ mod tests {
 
     #[test]
     fn what_the_server_says_of_itself_is_no_fault_of_the_path() {
-        let flow =
-            Flow::new(&crate::pump::replay::Memory::default(), Beside::Application, &Arc::default(), None);
+        let flow = Flow::new(
+            &crate::pump::replay::ReplayMemory::default(),
+            Beside::Application,
+            &Arc::default(),
+            None,
+        );
         let session = |code| Err(Broken::Session(Abort::new(code, "why")));
         for (result, expected) in [
             (session(Code::PEER_RESET), EndedBy::Server),
@@ -181,7 +185,7 @@ mod tests {
             (session(Code::TIMEOUT), EndedBy::Fault),
             (session(Code::FORWARD_DEAD), EndedBy::Fault),
             (session(Code::OFFLINE), EndedBy::Fault),
-            (Err(Broken::Left), EndedBy::Application),
+            (Err(Broken::PeerGone), EndedBy::Application),
             (Err(Broken::Local(Abort::new(Code::PEER_RESET, "why"))), EndedBy::Application),
             (Err(Broken::Closed(Abort::new(Code::PEER_RESET, "why"))), EndedBy::Application),
         ] {

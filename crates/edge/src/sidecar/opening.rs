@@ -1,10 +1,10 @@
-//! From an application's connection to an answered session: waiting for a link, and trying again where that is safe.
+//! From an application's connection to an answered session: waiting for a link, and opening again where that is safe.
 //!
-//! What the application says goes out at once, before the answer. It is also [kept](crate::pump::replay), so that it can go out
-//! again, whole. That happens after a refusal by somebody who had done nothing with it, and when the path was lost
-//! under a young session: then it goes out under the same id to the same agent process, which knows what it has
-//! had. So the sidecar says with each open which agent it means, as far as its relay has told it of any. Where none
-//! was named, or it is gone, an open that may hold a request goes out once: a request must not run twice.
+//! What the application writes goes out at once, before the answer, and also into a [replay buffer](crate::pump::replay).
+//! The open goes out again, and the buffer behind it, after a refusal by a process that did nothing with it, and when the
+//! path is lost within the replay window: then under the same id to the same agent process, which knows what it has
+//! received. So each open names the agent process that it is for, as far as the relay has told the sidecar of any. Where
+//! none was named, or it is gone, an open that may carry a request goes out once: a request must not run twice.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -17,13 +17,13 @@ use crate::figures::Figures;
 use crate::inspect::Inspected;
 use crate::links::{Load, Uplink, Uplinks};
 use crate::local::{LocalStream, gone};
-use crate::pump::replay::YOUNG;
+use crate::pump::replay::REPLAY_WINDOW;
 use crate::pump::{Beside, Broken, Flow, Keep};
 
 /// Between an open that was refused and the next, so that two processes on their way out are not asked in a loop.
 const PAUSE: Duration = Duration::from_millis(20);
-/// For how long after the first open a session may be opened again under its id.
-const AGAIN: Duration = Duration::from_secs(60);
+/// How long after the first open a session may be opened again under its id.
+const RESUME_WITHIN: Duration = Duration::from_secs(60);
 
 /// How an open goes out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -33,7 +33,7 @@ enum Attempt {
     /// The same, to one of the relay's choice.
     Anywhere,
     /// The agent may have had all of it before.
-    Again,
+    Resume,
 }
 
 /// What is left of a connection whose session is over.
@@ -52,7 +52,7 @@ pub(crate) struct Carried {
     pub(crate) agent: Option<String>,
 }
 
-/// An open under way, and the young session that comes of it.
+/// An open in progress, and the session that comes of it.
 #[derive(Debug)]
 pub(crate) struct Opening<'a> {
     uplinks: &'a Arc<Uplinks>,
@@ -68,8 +68,8 @@ pub(crate) struct Opening<'a> {
     flow: Flow,
     /// The relay that the last open went to.
     relay: Option<Arc<Uplink>>,
-    /// The application has said something and left: that is to arrive, and nothing of it will follow.
-    left: bool,
+    /// The application has closed its connection behind its last bytes: they are to arrive, and nothing follows them.
+    app_gone: bool,
     /// The connection, and what it comes of.
     trail: Vec<ConnectionId>,
 }
@@ -96,12 +96,12 @@ impl<'a> Opening<'a> {
             deadline,
             flow: Flow::new(&shared.memory, Beside::Application, &figures.bytes, inspected),
             relay: None,
-            left: false,
+            app_gone: false,
             trail: shared.trails.of(local),
         })
     }
 
-    /// Opens the session and carries it to its end, over as many paths as it takes while it is young.
+    /// Opens the session and carries it to its end, over as many paths as it takes within the replay window.
     pub(crate) async fn carry(mut self) -> Carried {
         let mut session = None;
         let result = self.carry_on(&mut session).await;
@@ -110,21 +110,21 @@ impl<'a> Opening<'a> {
         Carried { flow: self.flow, session, result, id: self.id, relay, agent }
     }
 
-    async fn carry_on(&mut self, place: &mut Option<Session>) -> Result<(), Broken> {
+    async fn carry_on(&mut self, last: &mut Option<Session>) -> Result<(), Broken> {
         let opened = self.run().await;
         match &opened {
             Ok(_) => self.figures.opens.accept(),
             Err(broken) => self.figures.opens.refuse(&broken.abort().code.name()),
         }
-        let mut session = place.insert(opened?);
-        let mut old = tokio::time::Instant::now() + YOUNG;
+        let mut session = last.insert(opened?);
+        let mut window_end = tokio::time::Instant::now() + REPLAY_WINDOW;
         loop {
-            let result = if self.flow.is_kept() {
+            let result = if self.flow.is_replayable() {
                 tokio::select! {
                     biased;
                     result = self.flow.run(self.local, session) => result,
-                    () = tokio::time::sleep_until(old) => {
-                        self.flow.forget();
+                    () = tokio::time::sleep_until(window_end) => {
+                        self.flow.end_replay_window();
                         continue;
                     }
                 }
@@ -132,26 +132,26 @@ impl<'a> Opening<'a> {
                 self.flow.run(self.local, session).await
             };
             let Err(Broken::Session(lost)) = result else { return result };
-            session = place.insert(self.run_again(lost).await?);
-            old = tokio::time::Instant::now() + YOUNG;
+            session = last.insert(self.resume(lost).await?);
+            window_end = tokio::time::Instant::now() + REPLAY_WINDOW;
         }
     }
 
     /// An answered session.
     async fn run(&mut self) -> Result<Session, Broken> {
         loop {
-            let (local, left) = (self.local, self.left);
+            let (local, app_gone) = (self.local, self.app_gone);
             let (session, mux) = tokio::select! {
                 biased;
                 opened = self.open() => opened.map_err(Broken::Session)?,
-                () = gone(local), if !left => {
-                    self.has_left(Broken::Left)?;
+                () = gone(local), if !app_gone => {
+                    self.handle_app_gone(Broken::PeerGone)?;
                     continue;
                 }
             };
             match self.until_answered(&session, &mux).await {
                 Ok(()) => return Ok(session),
-                Err(Broken::Session(abort)) if self.may_repeat(&abort) => {
+                Err(Broken::Session(abort)) if self.may_retry(&abort) => {
                     tracing::debug!(reason = %abort.code, hop = abort.hops, next = ?self.attempt, "trying again");
                     tokio::time::sleep(PAUSE).await;
                 }
@@ -163,12 +163,12 @@ impl<'a> Opening<'a> {
         }
     }
 
-    /// Another session in the place of one whose path was lost while it was young.
+    /// Another session in place of one whose path was lost within the replay window.
     ///
     /// # Errors
-    /// How the path was lost, if there is no other within the open timeout, or the agent can't take it up.
-    async fn run_again(&mut self, lost: Abort) -> Result<Session, Broken> {
-        if !self.may_repeat(&lost) {
+    /// How the path was lost, if no other session is answered within the open timeout.
+    async fn resume(&mut self, lost: Abort) -> Result<Session, Broken> {
+        if !self.may_retry(&lost) {
             return Err(Broken::Session(lost));
         }
         match self.run().await {
@@ -177,7 +177,7 @@ impl<'a> Opening<'a> {
         }
     }
 
-    /// Opens a session on the best link; what was said before is to go out on it once more. Nothing has gone out on a
+    /// Opens a session on the best link; the replay buffer is to go out on it. Nothing has gone out on a
     /// link that refuses at once, so another may be tried. Cancel safe.
     async fn open(&mut self) -> Result<(Session, Mux), Abort> {
         loop {
@@ -186,13 +186,13 @@ impl<'a> Opening<'a> {
             match self.attempt {
                 Attempt::First => self.agent = self.uplinks.choose_agent(uplink, &self.service),
                 Attempt::Anywhere => self.agent = None,
-                Attempt::Again => {}
+                Attempt::Resume => {}
             }
             let mut header = RoutingHeader::session(self.service.clone(), self.id);
             header.agent = self.agent.as_ref().map(Load::agent);
             header.trail.clone_from(&self.trail);
             header.time_left = Some(self.deadline.saturating_duration_since(Instant::now()));
-            header.again = (self.attempt == Attempt::Again).then(|| self.flow.received());
+            header.again = (self.attempt == Attempt::Resume).then(|| self.flow.received());
             let session = match mux.open(header.encode()) {
                 Ok(session) => session,
                 Err(OpenError::Down(_) | OpenError::NotUp | OpenError::Draining) => {
@@ -207,7 +207,7 @@ impl<'a> Opening<'a> {
                 }
             };
             if !self.flow.replay(0) {
-                return Err(Abort::new(Code::INTERNAL, "what was said before is not kept"));
+                return Err(Abort::new(Code::INTERNAL, "the replay buffer is incomplete"));
             }
             return Ok((session, mux));
         }
@@ -217,13 +217,13 @@ impl<'a> Opening<'a> {
     /// would else wait for an answer until its time is over, or the link is condemned.
     async fn until_answered(&mut self, session: &Session, mux: &Mux) -> Result<(), Broken> {
         let answered = tokio::time::timeout_at(self.deadline.into(), session.answered());
-        let passed_over = self.uplinks.passed_over(mux);
-        tokio::pin!(answered, passed_over);
+        let superseded = self.uplinks.superseded(mux);
+        tokio::pin!(answered, superseded);
         loop {
-            let may_move = self.agent.is_some() || self.flow.inbound.is_harmless();
+            let may_move = self.agent.is_some() || self.flow.inbound.is_safe_to_replay();
             let inbound = &mut self.flow.inbound;
             // Of one who has left, what was read goes out now, and the rest behind the answer.
-            let (more, keep) = match self.left {
+            let (more, keep) = match self.app_gone {
                 true => (inbound.is_replaying(), Keep::Nothing),
                 false => (inbound.may_step(), Keep::All),
             };
@@ -238,45 +238,45 @@ impl<'a> Opening<'a> {
                         Err(Broken::Session(abort))
                     }
                 },
-                () = &mut passed_over, if may_move => {
+                () = &mut superseded, if may_move => {
                     let why = "the link is silent, and another one is up";
                     return Err(Broken::Session(Abort::new(Code::CONN_LOST, why)));
                 }
                 stepped = inbound.step(self.local, session, keep), if more => match stepped {
                     Ok(()) => {}
-                    // It is kept: the next session is told it. The answer says more than the session's end does, and is
+                    // It is in the replay buffer. The answer says more than the session's end does, and is
                     // read first.
                     Err(Broken::Session(_)) => tokio::task::yield_now().await,
-                    Err(broken) => self.has_left(broken)?,
+                    Err(broken) => self.handle_app_gone(broken)?,
                 },
-                () = gone(self.local), if !more && !self.left => self.has_left(Broken::Left)?,
+                () = gone(self.local), if !more && !self.app_gone => self.handle_app_gone(Broken::PeerGone)?,
             }
         }
     }
 
     /// Whoever resets its connection has given up. So has one that leaves without a word; but the last words of one
     /// that closed its unix socket behind them are carried, as they are for one that closes a TCP connection.
-    fn has_left(&mut self, how: Broken) -> Result<(), Broken> {
+    fn handle_app_gone(&mut self, how: Broken) -> Result<(), Broken> {
         let has_said = !self.flow.inbound.is_untouched() || self.local.has_unread();
         if !self.local.is_unix() || !has_said {
             return Err(how);
         }
-        self.left = true;
+        self.app_gone = true;
         Ok(())
     }
 
-    /// Whether another open may follow one that ended so; chooses how it goes out. None does without all that was said.
-    fn may_repeat(&mut self, abort: &Abort) -> bool {
-        if !self.flow.is_kept() {
+    /// Whether another open may follow one that ended so; chooses how it goes out. None does without a complete replay buffer.
+    fn may_retry(&mut self, abort: &Abort) -> bool {
+        if !self.flow.is_replayable() {
             return false;
         }
-        let harmless = self.flow.inbound.is_harmless() && self.flow.received() == 0;
-        let next = next_attempt(self.attempt, abort.code, harmless, self.agent.is_some());
+        let safe_to_replay = self.flow.inbound.is_safe_to_replay() && self.flow.received() == 0;
+        let next = next_attempt(self.attempt, abort.code, safe_to_replay, self.agent.is_some());
         let Some(next) = next.filter(|_| Instant::now() < self.deadline) else { return false };
-        if next == Attempt::Again && self.began.elapsed() > AGAIN {
+        if next == Attempt::Resume && self.began.elapsed() > RESUME_WITHIN {
             return false;
         }
-        if next != Attempt::Again {
+        if next != Attempt::Resume {
             // An agent may know the old one.
             self.id = SessionId::new(rand::random());
         }
@@ -286,16 +286,16 @@ impl<'a> Opening<'a> {
 }
 
 /// How an open may go out after one that ended so; `None`: not at all. A path that was lost, or whose peer left without
-/// a drain, may have carried the open as far as the server: then only to the agent that knows it, or if all that was
-/// said is harmless.
-fn next_attempt(last: Attempt, code: Code, harmless: bool, named: bool) -> Option<Attempt> {
+/// a drain, may have carried the open as far as the server: then only to the agent that knows it, or if all that
+/// was written is safe to replay.
+fn next_attempt(last: Attempt, code: Code, safe_to_replay: bool, named: bool) -> Option<Attempt> {
     match code {
         // Refused before anything was done with it. But what an agent may have had it may have still.
         Code::DRAINING => Some(last),
         // The agent that was named is not here.
-        Code::OFFLINE if named && (last == Attempt::First || harmless) => Some(Attempt::Anywhere),
-        Code::CONN_LOST if named => Some(Attempt::Again),
-        Code::CONN_LOST | Code::SHUTDOWN if harmless => Some(Attempt::First),
+        Code::OFFLINE if named && (last == Attempt::First || safe_to_replay) => Some(Attempt::Anywhere),
+        Code::CONN_LOST if named => Some(Attempt::Resume),
+        Code::CONN_LOST | Code::SHUTDOWN if safe_to_replay => Some(Attempt::First),
         _ => None,
     }
 }
@@ -305,32 +305,32 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_said_is_never_said_to_one_who_does_not_know_it() {
-        use Attempt::{Again, Anywhere, First};
-        for (last, code, harmless, named, next) in [
+    fn a_request_is_resumed_only_where_it_is_known() {
+        use Attempt::{Anywhere, First, Resume};
+        for (last, code, safe_to_replay, named, next) in [
             (First, Code::DRAINING, true, true, Some(First)),
             (First, Code::DRAINING, false, false, Some(First)),
-            (Again, Code::DRAINING, false, true, Some(Again)),
-            (First, Code::CONN_LOST, true, true, Some(Again)),
-            (First, Code::CONN_LOST, false, true, Some(Again)),
+            (Resume, Code::DRAINING, false, true, Some(Resume)),
+            (First, Code::CONN_LOST, true, true, Some(Resume)),
+            (First, Code::CONN_LOST, false, true, Some(Resume)),
             (First, Code::CONN_LOST, true, false, Some(First)),
             (First, Code::CONN_LOST, false, false, None),
             (Anywhere, Code::CONN_LOST, false, false, None),
-            (Again, Code::CONN_LOST, false, true, Some(Again)),
+            (Resume, Code::CONN_LOST, false, true, Some(Resume)),
             (First, Code::SHUTDOWN, true, true, Some(First)),
             (First, Code::SHUTDOWN, false, true, None),
-            (Again, Code::SHUTDOWN, false, true, None),
+            (Resume, Code::SHUTDOWN, false, true, None),
             (First, Code::OFFLINE, false, true, Some(Anywhere)),
             (First, Code::OFFLINE, true, false, None),
             (Anywhere, Code::OFFLINE, true, false, None),
-            (Again, Code::OFFLINE, true, true, Some(Anywhere)),
-            (Again, Code::OFFLINE, false, true, None),
-            (Again, Code::REFUSED, true, true, None),
+            (Resume, Code::OFFLINE, true, true, Some(Anywhere)),
+            (Resume, Code::OFFLINE, false, true, None),
+            (Resume, Code::REFUSED, true, true, None),
             (First, Code::DIAL_FAILED, true, true, None),
             (First, Code::TIMEOUT, true, true, None),
         ] {
-            let what = format!("{last:?}, {code}, harmless: {harmless}, named: {named}");
-            assert_eq!(next_attempt(last, code, harmless, named), next, "{what}");
+            let what = format!("{last:?}, {code}, safe_to_replay: {safe_to_replay}, named: {named}");
+            assert_eq!(next_attempt(last, code, safe_to_replay, named), next, "{what}");
         }
     }
 }

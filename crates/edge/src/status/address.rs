@@ -7,7 +7,7 @@ use hopline_config::{HostName, StatusAddress, StatusConfig};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
-use super::Source;
+use super::StatusSource;
 
 /// How long until an address that could not be opened is tried again.
 const AGAIN: Duration = Duration::from_secs(2);
@@ -19,7 +19,7 @@ const AGAIN: Duration = Duration::from_secs(2);
 /// An address that can't be one.
 pub(crate) async fn serve(
     config: &StatusConfig,
-    source: Source,
+    source: StatusSource,
     mut stopped: watch::Receiver<bool>,
     tasks: &mut JoinSet<()>,
 ) -> Result<watch::Receiver<Option<Address>>, ServeError> {

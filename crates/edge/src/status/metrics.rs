@@ -7,7 +7,7 @@ use hopline_link::Info;
 
 use crate::agent::Agent;
 use crate::links::{MAX_HELD, Uplinks};
-use crate::pump::replay::MEMORY;
+use crate::pump::replay::REPLAY_MEMORY;
 use crate::sidecar::Sidecar;
 
 /// What unread data may come to hold on one link.
@@ -22,7 +22,7 @@ pub(crate) fn budgets(uplinks: &Uplinks, sidecar: &Sidecar, agent: &Agent) -> Ed
         // Sidecar and agent have one each.
         kept_bytes: Budget {
             used: (sidecar.memory().used() + agent.memory().used()) as u64,
-            limit: 2 * MEMORY as u64,
+            limit: 2 * REPLAY_MEMORY as u64,
         },
         window_bytes: links.map(|mux| window(&mux.info())).fold(Budget::default(), Budget::plus),
     }

@@ -80,7 +80,7 @@ impl World {
             assert!(!recv.is_due() && recv.due() == 0, "{self:?}");
             return;
         }
-        let under_way = self.send.left() + self.data_flying + self.grants_flying;
+        let under_way = self.send.remaining() + self.data_flying + self.grants_flying;
         assert_eq!(under_way, recv.granted - recv.received, "credit is neither lost nor made: {self:?}");
         assert!(recv.window >= early.min(u64::from(limits.first_window)), "{self:?}");
         // A reader that takes everything always lets its writer go on.
@@ -88,7 +88,7 @@ impl World {
         idle.consume(u64::MAX);
         if idle.received == idle.consumed && self.data_flying == 0 {
             let granted = if idle.is_due() { idle.grant() } else { 0 };
-            assert!(self.send.left() + self.grants_flying + granted > 0, "stuck: {self:?}");
+            assert!(self.send.remaining() + self.grants_flying + granted > 0, "stuck: {self:?}");
         }
     }
 
@@ -99,7 +99,7 @@ impl World {
             change(&mut next);
             found.push(next.normal());
         };
-        for bytes in 1..=self.send.left() {
+        for bytes in 1..=self.send.remaining() {
             with(&|next| {
                 next.send.spend(bytes);
                 next.data_flying += bytes;
@@ -281,7 +281,7 @@ fn credit_that_the_peer_grants_never_overflows() {
                     "{before:?} + {amount}"
                 );
                 if bears {
-                    assert_eq!((credit.sent(), u128::from(credit.left())), (sent, want));
+                    assert_eq!((credit.sent(), u128::from(credit.remaining())), (sent, want));
                     granted += 1;
                 } else {
                     assert_eq!(credit, before);

@@ -49,11 +49,11 @@ impl<T: Default> Link<T> {
 
     /// One frame, or a piece of a data frame's payload; false if more bytes are needed.
     fn step(&mut self, now: Instant, bytes: &mut BytesMut) -> Result<bool, ProtocolError> {
-        if let Decoding::Data(id, left) = self.decoding {
-            let take = usize::try_from(left).unwrap_or(usize::MAX).min(bytes.len());
+        if let Decoding::Data(id, remaining) = self.decoding {
+            let take = usize::try_from(remaining).unwrap_or(usize::MAX).min(bytes.len());
             let piece = bytes.split_to(take).freeze();
-            let left = left - take as u64;
-            self.decoding = if left == 0 { Decoding::Frame } else { Decoding::Data(id, left) };
+            let remaining = remaining - take as u64;
+            self.decoding = if remaining == 0 { Decoding::Frame } else { Decoding::Data(id, remaining) };
             self.watch.received_session_frame(now);
             self.on_data(id, piece);
             return Ok(true);

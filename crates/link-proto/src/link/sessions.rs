@@ -290,7 +290,7 @@ impl<T: Default> Link<T> {
         self.sessions.get(&id.0).map(|session| SessionCounters {
             sent: session.send.credit.sent(),
             unsent: session.send.queue.len() as u64,
-            send_credit: session.send.credit.left(),
+            send_credit: session.send.credit.remaining(),
             received: session.recv.credit.received(),
             unread: session.recv.queue.len() as u64,
             window: session.recv.credit.window(),

@@ -216,13 +216,13 @@ fn put_turn<T>(
 
 fn put_payload(
     queue: &mut ByteQueue,
-    mut left: usize,
+    mut remaining: usize,
     heads: &mut BytesMut,
     out: &mut Transmit,
     pins: &mut Pins,
 ) {
-    while let Some(piece) = queue.pop(left, pins) {
-        left -= piece.len();
+    while let Some(piece) = queue.pop(remaining, pins) {
+        remaining -= piece.len();
         if piece.len() < INLINE_BELOW {
             heads.extend_from_slice(&piece);
         } else {

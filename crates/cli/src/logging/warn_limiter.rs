@@ -22,7 +22,7 @@ const SAID: usize = 120;
 
 /// Lets the lines through.
 #[derive(Debug)]
-pub(super) struct Thrift(Arc<Causes>);
+pub(super) struct WarnLimiter(Arc<Causes>);
 
 /// What was not let through.
 #[derive(Debug)]
@@ -36,19 +36,19 @@ struct Causes(Mutex<HashMap<Identifier, Cause>>);
 struct Cause {
     began: Instant,
     lines: u32,
-    left_out: u64,
+    suppressed: u64,
     /// The last line that was left out.
     said: String,
 }
 
-impl Thrift {
+impl WarnLimiter {
     pub(super) fn new() -> (Self, LeftOut) {
         let causes = Arc::new(Causes::default());
         (Self(Arc::clone(&causes)), LeftOut(causes))
     }
 }
 
-impl<S: Subscriber> Layer<S> for Thrift {
+impl<S: Subscriber> Layer<S> for WarnLimiter {
     fn event_enabled(&self, event: &Event<'_>, _: Context<'_, S>) -> bool {
         let level = *event.metadata().level();
         level > Level::WARN || self.0.allow(event.metadata().callsite(), Instant::now(), || said(event))
@@ -60,8 +60,8 @@ impl LeftOut {
     pub(super) async fn report(self) {
         loop {
             tokio::time::sleep(WINDOW).await;
-            for (lines, like) in self.0.take_left_out() {
-                tracing::warn!(lines, like, "lines of one cause were left out");
+            for (lines, like) in self.0.take_suppressed() {
+                tracing::warn!(like, "suppressed {lines} similar log lines");
             }
         }
     }
@@ -77,7 +77,7 @@ impl Causes {
         let cause = causes.entry(cause).or_insert_with(|| Cause {
             began: now,
             lines: 0,
-            left_out: 0,
+            suppressed: 0,
             said: String::new(),
         });
         if now.saturating_duration_since(cause.began) >= WINDOW {
@@ -88,15 +88,15 @@ impl Causes {
             cause.lines += 1;
             return true;
         }
-        cause.left_out += 1;
+        cause.suppressed += 1;
         cause.said = said();
         false
     }
 
-    fn take_left_out(&self) -> Vec<(u64, String)> {
+    fn take_suppressed(&self) -> Vec<(u64, String)> {
         let mut causes = self.lock();
-        let some = causes.values_mut().filter(|cause| cause.left_out > 0);
-        some.map(|cause| (std::mem::take(&mut cause.left_out), std::mem::take(&mut cause.said))).collect()
+        let some = causes.values_mut().filter(|cause| cause.suppressed > 0);
+        some.map(|cause| (std::mem::take(&mut cause.suppressed), std::mem::take(&mut cause.said))).collect()
     }
 }
 
@@ -132,9 +132,9 @@ mod tests {
 
     #[test]
     fn of_one_cause_ten_lines_come_through_and_the_rest_is_counted() {
-        let (thrift, left_out) = Thrift::new();
+        let (limiter, suppressed) = WarnLimiter::new();
         let seen = Arc::<Mutex<Vec<Level>>>::default();
-        let subscriber = tracing_subscriber::registry().with(thrift).with(Count(Arc::clone(&seen)));
+        let subscriber = tracing_subscriber::registry().with(limiter).with(Count(Arc::clone(&seen)));
         tracing::subscriber::with_default(subscriber, || {
             for n in 0..25 {
                 tracing::warn!(n, "join {n} was refused");
@@ -144,15 +144,15 @@ mod tests {
         });
         let count = |level| seen.lock().unwrap().iter().filter(|seen| **seen == level).count();
         assert_eq!((count(Level::WARN), count(Level::INFO), count(Level::ERROR)), (10, 25, 1));
-        assert_eq!(left_out.0.take_left_out(), [(15, "join 24 was refused".to_owned())]);
-        assert_eq!(left_out.0.take_left_out(), []);
+        assert_eq!(suppressed.0.take_suppressed(), [(15, "join 24 was refused".to_owned())]);
+        assert_eq!(suppressed.0.take_suppressed(), []);
     }
 
     #[test]
     fn a_minute_later_there_is_room_again() {
-        let (thrift, left_out) = Thrift::new();
-        let subscriber = tracing_subscriber::registry().with(thrift);
-        let causes = &left_out.0;
+        let (limiter, suppressed) = WarnLimiter::new();
+        let subscriber = tracing_subscriber::registry().with(limiter);
+        let causes = &suppressed.0;
         tracing::subscriber::with_default(subscriber, || tracing::warn!("makes a cause"));
         let cause = causes.lock().keys().next().unwrap().clone();
         let began = causes.lock()[&cause].began;
