@@ -78,10 +78,27 @@ const LONGEST_DRAIN: Duration = Duration::from_millis(MAX_CREDIT);
 
 /// One end of one link, without I/O, clock, task or lock.
 ///
-/// Calls come in three kinds. *Input*: [`Link::handle_bytes`], [`Link::handle_carrier_end`],
-/// [`Link::handle_timeout`]. *Use*: [`Link::open`], [`Link::answer`], [`Link::write`], [`Link::read`],
-/// [`Link::end`], [`Link::abort`], [`Link::release`] and so on. *Output*: [`Link::poll_transmit`],
-/// [`Link::poll_event`], [`Link::poll_timeout`]. After input or use, drain the outputs; time never goes back.
+/// # Contract
+///
+/// Methods come in four kinds:
+///
+/// - *input*, what happens to the link: [`Link::handle_bytes`], [`Link::handle_carrier_end`], [`Link::handle_timeout`];
+/// - *use*, what its owner wants: [`Link::open`], [`Link::answer`], [`Link::write`], [`Link::read`], [`Link::end`],
+///   [`Link::abort`], [`Link::release`], [`Link::drain`], [`Link::close`] and so on;
+/// - *output*, what the owner is to do: [`Link::poll_transmit`], [`Link::poll_event`], [`Link::poll_timeout`];
+/// - *looks*, which change nothing: everything that takes `&self`.
+///
+/// After each input or use the owner drains the outputs, in any order but the timeout last: transmits until nothing
+/// comes or the carrier takes no more, events until there is none, then the timeout, which each of the others may move.
+/// It calls [`Link::handle_timeout`] at that time or soon after, with the carrier read first. An input that comes more
+/// than a second behind the timeout is taken for a pause of this process, and the peer is not blamed for it.
+///
+/// `now` never goes back from one call to the next. Ids of sessions that were released, or that another link gave, are
+/// harmless: what would change something changes nothing, and what would tell something says that there is none.
+///
+/// Whatever the peer sends is an event, an abort of a session or the end of the link, never a panic. What is asserted
+/// is this crate's own: that each session is counted in once and out once, and waits for nothing when it is forgotten.
+///
 ///
 /// `T` is what the owner keeps beside each session, such as whom to wake: see [`Link::tag`].
 #[derive(Debug)]
@@ -118,7 +135,6 @@ pub struct Link<T = ()> {
     drain: Option<Instant>,
     drained: bool,
     peer_drains: bool,
-    expected: Option<Instant>,
     scratch: BytesMut,
     counters: Counters,
 }
@@ -168,7 +184,6 @@ impl<T: Default> Link<T> {
             drain: None,
             drained: false,
             peer_drains: false,
-            expected: None,
             scratch: BytesMut::new(),
             counters: Counters::default(),
             config,
@@ -294,7 +309,7 @@ impl<T: Default> Link<T> {
             return;
         }
         let abort = Abort::new(code, message);
-        let unsent = self.sessions.iter().filter(|(_, s)| s.opening != Opening::Queued);
+        let unsent = self.sessions.iter().filter(|(_, s)| s.opening() != Opening::Queued);
         let last_words = unsent
             .filter_map(|(id, s)| Some((SessionId(*id), Abort::clone(s.abort_out.as_ref()?))))
             .collect();

@@ -1,10 +1,14 @@
 //! One session's state at one end: two directions, each with its own end, and the credit of both.
 //!
 //! ```text
+//! opening    Queued ──OPEN sent──► Unanswered ──ANSWER──► Answered                              (ours)
+//!            Unanswered ──answer()──► AnswerQueued ──ANSWER sent──► Answered                    (the peer's)
 //! sending    Open ──end()──► Ending ──END sent──► Ended ──END_ACK──► Acked
 //! receiving  Open ──END──► Ended ──reader took all──► Taken ──► (END_ACK goes out)
 //! both       ──abort, ours or theirs──► ended: Some(reason); what was received stays readable
 //! ```
+//!
+//! The three phases are private: each arrow is a method, which refuses with [`IllegalChange`] from anywhere else.
 
 use std::fmt;
 use std::time::Instant;
@@ -31,6 +35,20 @@ impl fmt::Debug for SessionId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "#{}", self.0)
     }
+}
+
+/// A change of phase that the diagram does not have. Whoever asked for it knows whose fault that is: the peer's, the
+/// owner's, or nobody's, where asking is how one finds out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct IllegalChange;
+
+/// Takes an arrow of the diagram.
+fn change<P: PartialEq>(phase: &mut P, from: P, to: P) -> Result<(), IllegalChange> {
+    if *phase != from {
+        return Err(IllegalChange);
+    }
+    *phase = to;
+    Ok(())
 }
 
 /// Where the open stands.
@@ -65,11 +83,30 @@ pub(crate) enum RecvPhase {
 #[derive(Debug)]
 pub(crate) struct SendHalf {
     pub(crate) queue: ByteQueue,
-    pub(crate) phase: SendPhase,
+    phase: SendPhase,
     pub(crate) credit: SendCredit,
 }
 
 impl SendHalf {
+    pub(crate) fn phase(&self) -> SendPhase {
+        self.phase
+    }
+
+    /// The owner ends this direction.
+    pub(crate) fn end(&mut self) -> Result<(), IllegalChange> {
+        change(&mut self.phase, SendPhase::Open, SendPhase::Ending)
+    }
+
+    /// The end goes out.
+    pub(crate) fn end_sent(&mut self) -> Result<(), IllegalChange> {
+        change(&mut self.phase, SendPhase::Ending, SendPhase::Ended)
+    }
+
+    /// The far reader has taken everything.
+    pub(crate) fn end_acknowledged(&mut self) -> Result<(), IllegalChange> {
+        change(&mut self.phase, SendPhase::Ended, SendPhase::Acked)
+    }
+
     /// Bytes that may go now.
     pub(crate) fn sendable(&self) -> usize {
         usize::try_from(self.credit.remaining()).unwrap_or(usize::MAX).min(self.queue.len())
@@ -80,8 +117,27 @@ impl SendHalf {
 #[derive(Debug)]
 pub(crate) struct RecvHalf {
     pub(crate) queue: ByteQueue,
-    pub(crate) phase: RecvPhase,
+    phase: RecvPhase,
     pub(crate) credit: RecvCredit,
+}
+
+impl RecvHalf {
+    pub(crate) fn phase(&self) -> RecvPhase {
+        self.phase
+    }
+
+    /// The peer's end has come.
+    pub(crate) fn end(&mut self) -> Result<(), IllegalChange> {
+        change(&mut self.phase, RecvPhase::Open, RecvPhase::Ended)
+    }
+
+    /// The reader has everything up to the end.
+    pub(crate) fn taken(&mut self) -> Result<(), IllegalChange> {
+        if !self.queue.is_empty() {
+            return Err(IllegalChange);
+        }
+        change(&mut self.phase, RecvPhase::Ended, RecvPhase::Taken)
+    }
 }
 
 /// Who waits for what: an event goes out once, when the waiting is over.
@@ -95,7 +151,7 @@ pub(crate) struct Waiting {
 #[derive(Debug)]
 pub(crate) struct Session<T> {
     pub(crate) ours: bool,
-    pub(crate) opening: Opening,
+    opening: Opening,
     /// Of the open or answer that is still to be sent; then the acceptor's answer's. None when it is empty.
     header: Option<Box<Bytes>>,
     pub(crate) send: SendHalf,
@@ -157,6 +213,41 @@ impl<T: Default> Session<T> {
 }
 
 impl<T> Session<T> {
+    pub(crate) fn opening(&self) -> Opening {
+        self.opening
+    }
+
+    /// Our open goes out.
+    pub(crate) fn open_sent(&mut self) -> Result<(), IllegalChange> {
+        change(&mut self.opening, Opening::Queued, Opening::Unanswered)
+    }
+
+    /// The peer answers our open.
+    pub(crate) fn answer_received(&mut self) -> Result<(), IllegalChange> {
+        if !self.ours {
+            return Err(IllegalChange);
+        }
+        change(&mut self.opening, Opening::Unanswered, Opening::Answered)
+    }
+
+    /// The owner may answer the peer's open now.
+    pub(crate) fn may_answer(&self) -> bool {
+        !self.ours && self.ended.is_none() && self.opening == Opening::Unanswered
+    }
+
+    /// The owner answers the peer's open.
+    pub(crate) fn queue_answer(&mut self) -> Result<(), IllegalChange> {
+        if !self.may_answer() {
+            return Err(IllegalChange);
+        }
+        change(&mut self.opening, Opening::Unanswered, Opening::AnswerQueued)
+    }
+
+    /// Our answer goes out.
+    pub(crate) fn answer_sent(&mut self) -> Result<(), IllegalChange> {
+        change(&mut self.opening, Opening::AnswerQueued, Opening::Answered)
+    }
+
     /// Keeps a header that is to be sent, or was received.
     pub(crate) fn keep_header(&mut self, header: Bytes) {
         self.header = (!header.is_empty()).then(|| Box::new(header));
@@ -227,6 +318,34 @@ impl<T> Session<T> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Each arrow of the diagram once, in order; before its time and a second time it is refused.
+    #[test]
+    fn what_the_diagram_does_not_have_is_refused() {
+        type Arrow = fn(&mut Session<()>) -> Result<(), IllegalChange>;
+        let end_of_send: [Arrow; 3] =
+            [|s| s.send.end(), |s| s.send.end_sent(), |s| s.send.end_acknowledged()];
+        let end_of_recv: [Arrow; 2] = [|s| s.recv.end(), |s| s.recv.taken()];
+        let ours: [Arrow; 2] = [Session::open_sent, Session::answer_received];
+        let theirs: [Arrow; 2] = [Session::queue_answer, Session::answer_sent];
+        let all = [&end_of_send[..], &end_of_recv, &ours, &theirs];
+        for (header, paths, refused) in [(Some(Bytes::new()), [0, 1, 2], 3), (None, [0, 1, 3], 2)] {
+            let mut session = Session::<()>::new(header, 0, 0, Instant::now());
+            for path in paths {
+                for next in 0..=all[path].len() {
+                    for (at, arrow) in all[path].iter().enumerate().filter(|(at, _)| *at != next) {
+                        assert_eq!(arrow(&mut session), Err(IllegalChange), "arrow {at} of {path} at {next}");
+                    }
+                    if let Some(arrow) = all[path].get(next) {
+                        assert_eq!(arrow(&mut session), Ok(()), "arrow {next} of {path}");
+                    }
+                }
+            }
+            for arrow in all[refused] {
+                assert_eq!(arrow(&mut session), Err(IllegalChange), "of the other side's opens");
+            }
+        }
+    }
 
     /// Thousands may be idle: what a session needs only now and then is behind a pointer.
     #[test]

@@ -33,7 +33,9 @@ impl<T: Default> Link<T> {
         if std::mem::replace(&mut session.released, true) {
             return;
         }
-        self.held_theirs -= u32::from(!session.ours);
+        if !session.ours {
+            count_out(&mut self.held_theirs);
+        }
         // Asked before the queue is cleared: unread input makes a drop an abort.
         let clean = session.drop_is_clean();
         session.recv.queue.clear(&mut self.pins);
@@ -130,11 +132,11 @@ impl<T: Default> Link<T> {
             self.lingering.remove(&(*until, id));
         }
         if session.ours {
-            self.open_ours -= 1;
+            count_out(&mut self.open_ours);
         } else {
-            self.open_theirs -= 1;
-            if session.opening == Opening::Unanswered {
-                self.unanswered_theirs -= 1;
+            count_out(&mut self.open_theirs);
+            if session.opening() == Opening::Unanswered {
+                count_out(&mut self.unanswered_theirs);
             }
         }
         self.note_drained();
@@ -145,8 +147,15 @@ impl<T: Default> Link<T> {
         if self.sessions.get(&id.0).is_some_and(|session| session.wire_done && session.released)
             && let Some(mut session) = self.sessions.remove(&id.0)
         {
+            assert!(session.linger.is_none(), "a session is forgotten whose wait for the peer goes on");
             session.recv.queue.clear(&mut self.pins);
             session.send.queue.clear(&mut self.pins);
         }
     }
+}
+
+/// One session less of those that are counted: each is counted in once and out once.
+pub(super) fn count_out(count: &mut u32) {
+    assert!(*count > 0, "a session is counted out that was not counted in");
+    *count -= 1;
 }

@@ -59,7 +59,7 @@ impl<T: Default> Link<T> {
         if !session.recv.queue.is_empty() {
             return Ok(Read::Pending);
         }
-        match (session.recv.phase, &session.ended) {
+        match (session.recv.phase(), &session.ended) {
             // An end that was whole stays an end, whatever came after it.
             (RecvPhase::Taken | RecvPhase::Ended, _) => Ok(Read::End),
             (RecvPhase::Open, Some(abort)) => Err(Abort::clone(abort)),
@@ -77,9 +77,10 @@ impl<T: Default> Link<T> {
         let round_trip = self.watch.least_round_trip().unwrap_or_default().max(LEAST_ROUND_TRIP);
         self.now = now;
         let Some(session) = self.sessions.get_mut(&id.0) else { return };
+        let is_over = session.recv.phase() != RecvPhase::Open || session.ended.is_some();
         let credit = &mut session.recv.credit;
         credit.consume(bytes);
-        if session.recv.phase != RecvPhase::Open || session.ended.is_some() {
+        if is_over {
             self.budget.settle(credit);
             return;
         }
@@ -95,12 +96,9 @@ impl<T: Default> Link<T> {
     /// Tells the peer that everything up to its end was taken, here or further on.
     pub fn acknowledge_end(&mut self, id: SessionId) {
         let Some(session) = self.sessions.get_mut(&id.0) else { return };
-        if session.recv.phase == RecvPhase::Ended && session.recv.queue.is_empty() {
-            session.recv.phase = RecvPhase::Taken;
-            if session.ended.is_none() {
-                session.end_ack_due = true;
-                self.queue_control(id);
-            }
+        if session.recv.taken().is_ok() && session.ended.is_none() {
+            session.end_ack_due = true;
+            self.queue_control(id);
         }
     }
 }

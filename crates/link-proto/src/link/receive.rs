@@ -9,7 +9,7 @@ use crate::code::Code;
 use crate::flow::Overflow;
 use crate::frame::{self, Abort, Frame, Step};
 use crate::hello::Hello;
-use crate::session::{Opening, RecvPhase, SendPhase, Session, SessionId};
+use crate::session::{IllegalChange, Opening, RecvPhase, Session, SessionId};
 
 impl Link {
     /// Most bytes that [`Link::handle_bytes`] leaves for later.
@@ -204,10 +204,7 @@ impl<T: Default> Link<T> {
 
     fn on_answer(&mut self, id: SessionId, credit: u64, header: Bytes) -> Result<(), ProtocolError> {
         let Some(session) = self.known(id)? else { return Ok(()) };
-        if !session.ours || session.opening != Opening::Unanswered {
-            return Err(ProtocolError::Answer(id.0));
-        }
-        session.opening = Opening::Answered;
+        session.answer_received().map_err(|IllegalChange| ProtocolError::Answer(id.0))?;
         session.keep_header(header);
         if std::mem::take(&mut session.waiting.answer) {
             self.events.push_back(Event::Answered(id));
@@ -220,13 +217,13 @@ impl<T: Default> Link<T> {
     /// The head of a data frame: all of its payload must fit the credit.
     fn check_data(&mut self, id: SessionId, len: u64) -> Result<(), ProtocolError> {
         let Some(session) = self.known(id)? else { return Ok(()) };
-        if session.recv.phase != RecvPhase::Open {
+        if session.recv.phase() != RecvPhase::Open {
             return Err(ProtocolError::AfterEnd(id.0));
         }
         if session.recv.credit.fits(len) {
             return Ok(());
         }
-        let answered = session.opening == Opening::Answered;
+        let answered = session.opening() == Opening::Answered;
         let met = &mut self.counters.limits;
         *(if answered { &mut met.max_window } else { &mut met.early_credit }) += 1;
         Err(ProtocolError::Credit(id.0))
@@ -248,13 +245,10 @@ impl<T: Default> Link<T> {
 
     fn on_end(&mut self, id: SessionId) -> Result<(), ProtocolError> {
         let Some(session) = self.known(id)? else { return Ok(()) };
-        if session.recv.phase != RecvPhase::Open {
-            return Err(ProtocolError::AfterEnd(id.0));
-        }
-        if session.ours && session.opening == Opening::Unanswered {
+        if session.ours && session.opening() == Opening::Unanswered {
             return Err(ProtocolError::EndBeforeAnswer(id.0));
         }
-        session.recv.phase = RecvPhase::Ended;
+        session.recv.end().map_err(|IllegalChange| ProtocolError::AfterEnd(id.0))?;
         if std::mem::take(&mut session.waiting.read) {
             self.events.push_back(Event::Readable(id));
         }
@@ -268,10 +262,7 @@ impl<T: Default> Link<T> {
 
     fn on_end_ack(&mut self, id: SessionId) -> Result<(), ProtocolError> {
         let Some(session) = self.known(id)? else { return Ok(()) };
-        if session.send.phase != SendPhase::Ended {
-            return Err(ProtocolError::EndAck(id.0));
-        }
-        session.send.phase = SendPhase::Acked;
+        session.send.end_acknowledged().map_err(|IllegalChange| ProtocolError::EndAck(id.0))?;
         if std::mem::take(&mut session.waiting.write) {
             self.events.push_back(Event::Writable(id));
         }
@@ -305,7 +296,7 @@ impl<T: Default> Link<T> {
             return Err(ProtocolError::NeverOpened(id.0));
         }
         match self.sessions.get_mut(&id.0) {
-            Some(session) if session.opening == Opening::Queued => Err(ProtocolError::NeverOpened(id.0)),
+            Some(session) if session.opening() == Opening::Queued => Err(ProtocolError::NeverOpened(id.0)),
             Some(session) if session.is_live() => Ok(Some(session)),
             Some(_) | None => {
                 self.counters.late_frames += 1;

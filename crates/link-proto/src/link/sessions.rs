@@ -3,6 +3,7 @@
 use bytes::Bytes;
 use std::collections::{BTreeMap, VecDeque};
 
+use super::ends::count_out;
 use super::{Link, Phase};
 use crate::code::Code;
 use crate::flow::Change;
@@ -125,7 +126,7 @@ impl<T: Default> Link<T> {
     /// than the peer allows aborts the session with `internal`.
     pub fn answer(&mut self, id: SessionId, header: Bytes) {
         let Some(session) = self.sessions.get_mut(&id.0) else { return };
-        if session.ours || session.ended.is_some() || session.opening != Opening::Unanswered {
+        if !session.may_answer() {
             return;
         }
         let allowed = self.peer.header_bytes;
@@ -134,9 +135,11 @@ impl<T: Default> Link<T> {
             self.abort(id, Abort::new(Code::INTERNAL, message));
             return;
         }
-        session.opening = Opening::AnswerQueued;
+        if session.queue_answer().is_err() {
+            return;
+        }
         session.keep_header(header);
-        self.unanswered_theirs -= 1;
+        count_out(&mut self.unanswered_theirs);
         self.widen_to_first(id);
         self.queue_turn(id);
     }
@@ -148,7 +151,7 @@ impl<T: Default> Link<T> {
     /// How it was refused, or how the session ended before its answer.
     pub fn answered(&mut self, id: SessionId) -> Result<Option<Bytes>, Abort> {
         let session = self.sessions.get_mut(&id.0).ok_or_else(forgotten)?;
-        match (session.opening, &session.ended) {
+        match (session.opening(), &session.ended) {
             (Opening::Answered, _) => Ok(Some(session.header())),
             (_, Some(abort)) => Err(Abort::clone(abort)),
             (Opening::Queued | Opening::Unanswered | Opening::AnswerQueued, None) => {
@@ -208,7 +211,7 @@ impl<T: Default> Link<T> {
             return Ok(Write::Pending);
         }
         let session = self.sessions.get_mut(&id.0).ok_or_else(forgotten)?;
-        if session.send.phase != SendPhase::Open {
+        if session.send.phase() != SendPhase::Open {
             return Err(Abort::new(Code::INTERNAL, "write after the end"));
         }
         if len == 0 {
@@ -226,7 +229,7 @@ impl<T: Default> Link<T> {
     pub(crate) fn push_bytes(&mut self, id: SessionId, bytes: Bytes) {
         if let Some(session) = self.sessions.get_mut(&id.0)
             && session.ended.is_none()
-            && session.send.phase == SendPhase::Open
+            && session.send.phase() == SendPhase::Open
         {
             session.send.queue.push(bytes, &mut self.pins);
             if session.has_turn() {
@@ -245,13 +248,11 @@ impl<T: Default> Link<T> {
     /// Ends the sending direction: the peer reads everything, then the end. A second call changes nothing.
     pub fn end(&mut self, id: SessionId) {
         if let Some(session) = self.sessions.get_mut(&id.0)
-            && session.send.phase == SendPhase::Open
             && session.ended.is_none()
+            && session.send.end().is_ok()
+            && session.has_turn()
         {
-            session.send.phase = SendPhase::Ending;
-            if session.has_turn() {
-                self.queue_turn(id);
-            }
+            self.queue_turn(id);
         }
     }
 
@@ -261,7 +262,7 @@ impl<T: Default> Link<T> {
     /// How the session ended, unless the far reader has taken everything before.
     pub fn send_state(&mut self, id: SessionId) -> Result<SendState, Abort> {
         let session = self.sessions.get_mut(&id.0).ok_or_else(forgotten)?;
-        match (session.send.phase, &session.ended) {
+        match (session.send.phase(), &session.ended) {
             (SendPhase::Acked, _) => Ok(SendState::Acknowledged),
             (_, Some(abort)) => Err(Abort::clone(abort)),
             (SendPhase::Open, None) => Ok(SendState::Open),

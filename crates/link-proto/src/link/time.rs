@@ -10,8 +10,9 @@ use crate::watch::Due;
 
 impl<T: Default> Link<T> {
     /// When [`Link::handle_timeout`] wants to be called next; `None` once the link is over.
-    pub fn poll_timeout(&mut self) -> Option<Instant> {
-        let next = match self.phase {
+    #[must_use]
+    pub fn poll_timeout(&self) -> Option<Instant> {
+        match self.phase {
             Phase::Down(_) => None,
             Phase::Hello(until) => Some(until),
             Phase::Up => {
@@ -20,9 +21,7 @@ impl<T: Default> Link<T> {
                 let linger = self.lingering.first().map(|(until, _)| *until);
                 [drain, linger].into_iter().flatten().fold(self.watch.deadline(), Instant::min).into()
             }
-        };
-        self.expected = next;
-        next
+        }
     }
 
     /// Time has come to `now`. Read the carrier first: what waits there speaks for the peer.
@@ -42,10 +41,10 @@ impl<T: Default> Link<T> {
         }
     }
 
-    /// A wake-up much later than asked for is a pause of our own, not the peer's silence.
+    /// Input has come: much later than the timeout is a pause of our own, not the peer's silence.
     pub(super) fn observe_time(&mut self, now: Instant) {
         self.now = now;
-        let expected = self.expected.take();
+        let expected = self.poll_timeout();
         self.watch.observe_pause(expected, now);
     }
 

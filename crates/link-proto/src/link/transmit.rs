@@ -9,7 +9,7 @@ use super::{Link, Phase};
 use crate::frame::{self, Frame};
 use crate::limits::MAX_DATA;
 use crate::queue::{ByteQueue, Pins};
-use crate::session::{Opening, SendPhase, Session, SessionId};
+use crate::session::{Opening, Session, SessionId};
 
 /// Payloads below this many bytes are copied behind their frame's head: one piece less to write.
 const INLINE_BELOW: usize = 1 << 10;
@@ -135,7 +135,7 @@ impl<T: Default> Link<T> {
     fn put_session_control(&mut self, id: SessionId, heads: &mut BytesMut) {
         let Some(session) = self.sessions.get_mut(&id.0) else { return };
         session.in_control = false;
-        if session.ended.is_some() || session.opening == Opening::Queued {
+        if session.ended.is_some() || session.opening() == Opening::Queued {
             return;
         }
         if session.recv.credit.is_due() {
@@ -183,9 +183,8 @@ fn put_turn<T>(
     out: &mut Transmit,
     pins: &mut Pins,
 ) -> u64 {
-    if session.opening == Opening::Queued {
+    if session.open_sent().is_ok() {
         let header = session.take_header();
-        session.opening = Opening::Unanswered;
         frame::encode(&Frame::Open { id, header }, heads);
     }
     let take = session.send.sendable().min(MAX_DATA);
@@ -198,17 +197,15 @@ fn put_turn<T>(
         return take as u64;
     }
     // All that has credit is out: what follows the data may go.
-    if session.opening == Opening::AnswerQueued {
+    if session.answer_sent().is_ok() {
         let header = session.take_header();
-        session.opening = Opening::Answered;
         let credit = session.recv.credit.grant();
         frame::encode(&Frame::Answer { id, credit, header }, heads);
     }
     if let Some(abort) = session.abort_out.take() {
         session.send.queue.clear(pins);
         frame::encode(&Frame::Abort { id, abort: *abort }, heads);
-    } else if session.end_may_go() {
-        session.send.phase = SendPhase::Ended;
+    } else if session.end_may_go() && session.send.end_sent().is_ok() {
         frame::encode(&Frame::End { id }, heads);
     }
     take as u64

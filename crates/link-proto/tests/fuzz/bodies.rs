@@ -389,7 +389,7 @@ impl Two {
     fn pass_time(&mut self, time: Duration) {
         let until = self.now + time;
         loop {
-            let next = self.links.iter_mut().filter_map(Link::poll_timeout).min();
+            let next = self.links.iter().filter_map(Link::poll_timeout).min();
             self.now = next.filter(|next| *next <= until).map_or(until, |next| next.max(self.now));
             for end in 0..2 {
                 if self.links[end].poll_timeout().is_some_and(|at| at <= self.now) {

@@ -168,7 +168,6 @@ impl Player {
 
     /// The process stood still until then.
     fn late(&mut self, time: &str) {
-        self.link().poll_timeout();
         self.now = self.began + duration(time);
         let now = self.now;
         self.link().handle_timeout(now);
