@@ -4,7 +4,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Parser, Subcommand};
-use hopline_config::{BindAddress, HostName, MachineName, ServiceName, StatusAddress};
+use hopline_config::{BindAddress, HostName, StatusAddress};
+use hopline_names::{MachineName, Pattern, ServiceName};
 
 /// Machines behind NATs reach each other's services through a relay that everyone dials.
 #[derive(Debug, Parser)]
@@ -108,10 +109,10 @@ pub(crate) struct TokenCreate {
     pub(crate) relay: String,
     /// Names that the machine may publish; may be repeated.
     #[arg(long, value_name = "GLOB")]
-    pub(crate) publish: Vec<String>,
+    pub(crate) publish: Vec<Pattern>,
     /// Names that the machine may dial; may be repeated.
     #[arg(long, value_name = "GLOB")]
-    pub(crate) dial: Vec<String>,
+    pub(crate) dial: Vec<Pattern>,
     /// How long the token can be used.
     #[arg(long, value_name = "DURATION", default_value = "1h", value_parser = hopline_config::parse_duration)]
     pub(crate) ttl: Duration,

@@ -4,8 +4,8 @@ use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
-use hopline_config::MachineName;
 use hopline_identity::connection_fault;
+use hopline_names::{MAX_LEN, MachineName};
 
 use crate::streams;
 
@@ -57,15 +57,14 @@ fn state_folder(role: &str) -> anyhow::Result<PathBuf> {
 }
 
 /// This machine's name when none is given: its host name, as far as the rule for names allows.
-pub(crate) fn host_name() -> anyhow::Result<String> {
+pub(crate) fn host_name() -> anyhow::Result<MachineName> {
     let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
     name_of_host(&host)
         .with_context(|| format!("this machine's host name {host:?} makes no machine name: say --name NAME"))
 }
 
 /// The first label of a host name, in lower case, its odd characters made hyphens; `None` if nothing is left of it.
-fn name_of_host(host: &str) -> Option<String> {
-    const LONGEST: usize = 63;
+fn name_of_host(host: &str) -> Option<MachineName> {
     // What the kernel says before anybody has given it one.
     if host == "(none)" {
         return None;
@@ -75,9 +74,9 @@ fn name_of_host(host: &str) -> Option<String> {
         .chars()
         .map(|c| if c.is_ascii_alphanumeric() || c == '-' || c == '_' { c } else { '-' })
         .collect();
-    let name: String = name.trim_start_matches(['-', '_']).chars().take(LONGEST).collect();
+    let name: String = name.trim_start_matches(['-', '_']).chars().take(MAX_LEN).collect();
     let name = name.trim_end_matches('-');
-    name.parse::<MachineName>().ok().map(|name| name.to_string())
+    MachineName::new(name).ok()
 }
 
 #[cfg(test)]
@@ -101,9 +100,9 @@ mod tests {
             ("(none)", None),
             ("---", None),
         ] {
-            assert_eq!(name_of_host(host).as_deref(), name, "{host:?}");
+            assert_eq!(name_of_host(host), name.map(|name| name.parse().unwrap()), "{host:?}");
         }
-        assert_eq!(name_of_host(&"a".repeat(64)), Some("a".repeat(63)));
-        assert_eq!(name_of_host(&format!("{}-{}", "a".repeat(62), "b")), Some("a".repeat(62)));
+        assert_eq!(name_of_host(&"a".repeat(64)), "a".repeat(63).parse().ok());
+        assert_eq!(name_of_host(&format!("{}-{}", "a".repeat(62), "b")), "a".repeat(62).parse().ok());
     }
 }

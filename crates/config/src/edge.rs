@@ -5,13 +5,12 @@ use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use hopline_link_proto::Liveness;
+use hopline_names::{Pattern, ServiceName};
 
 use crate::address::{Endpoint, Listen};
 use crate::env::Env;
 use crate::fault::{Checked, Faults, Position, Report};
-use crate::glob::Glob;
 use crate::log::{LogConfig, parse_log};
-use crate::name::ServiceName;
 use crate::section::{Field, Place, Section, join};
 use crate::status::{StatusConfig, parse_status};
 use crate::yaml::{self, Value};
@@ -217,10 +216,10 @@ fn parse_dns(field: &Field<'_>, report: &mut Report) -> Option<Vec<SocketAddr>> 
     Some(servers.collect())
 }
 
-fn parse_globs(field: &Field<'_>, report: &mut Report) -> Option<Vec<Glob>> {
+fn parse_patterns(field: &Field<'_>, report: &mut Report) -> Option<Vec<Pattern>> {
     let elements = field.list(MAX_LIST, "[web-1, \"batch-*\"]", report)?;
-    let globs = elements.filter_map(|element| element.parse_with(report, str::parse::<Glob>)).collect();
-    Some(globs)
+    let patterns = elements.filter_map(|element| element.parse_with(report, str::parse::<Pattern>)).collect();
+    Some(patterns)
 }
 
 /// Which socket is whose, so that two of the same are found before one of them fails to listen.

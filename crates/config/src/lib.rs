@@ -15,7 +15,7 @@
 //!    ([`EdgeConfig`], [`RelayFileConfig`]) has no option left where a default exists.
 //!
 //! Nothing here reads a file, an environment variable or the network: text and [`Env`] go in. The value types
-//! ([`ServiceName`], [`MachineName`], [`Glob`], [`Endpoint`], [`Listen`], [`parse_duration`]) are useful without
+//! ([`Endpoint`], [`Listen`], [`parse_duration`]) are useful without
 //! YAML too; flags and tokens are parsed by the same code and read the same words.
 //!
 //! ```
@@ -34,9 +34,7 @@ mod duration;
 mod edge;
 mod env;
 mod fault;
-mod glob;
 mod log;
-mod name;
 mod path;
 mod pending;
 mod relay;
@@ -50,9 +48,7 @@ pub use duration::{DurationError, parse_duration};
 pub use edge::{EdgeConfig, MappingConfig, Protocol, ServiceConfig, parse_edge};
 pub use env::Env;
 pub use fault::{Checked, Fault, Faults, Notice};
-pub use glob::{Glob, GlobError};
 pub use log::{LogConfig, LogFormat, LogLevel, LogWordError};
-pub use name::{MachineName, NameError, ServiceName};
 pub use path::{MAX_SOCKET_PATH_BYTES, PathError};
 pub use relay::{RelayFileConfig, parse_relay};
 pub use status::{HostName, StatusConfig};

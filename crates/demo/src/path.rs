@@ -9,6 +9,7 @@ use anyhow::Context;
 use hopline_config::{Env, parse_edge};
 use hopline_edge::Edge;
 use hopline_identity::{Machine, TokenSpec, create_token, join};
+use hopline_names::Grants;
 use hopline_relay::{Relay, RelayConfig};
 use tokio::time::Instant;
 
@@ -114,17 +115,12 @@ async fn enrol(
     publish: &[&str],
     dial: &[&str],
 ) -> anyhow::Result<Machine> {
-    let owned = |patterns: &[&str]| patterns.iter().map(|&pattern| pattern.to_owned()).collect();
-    let spec = TokenSpec {
-        relay: relay.to_string(),
-        publish: owned(publish),
-        dial: owned(dial),
-        ttl: TOKEN_TTL,
-        uses: 1,
-    };
+    let patterns = |texts: &[&str]| texts.iter().map(|text| text.parse()).collect::<Result<_, _>>();
+    let grants = Grants { publish: patterns(publish)?, dial: patterns(dial)? };
+    let spec = TokenSpec { relay: relay.to_string(), grants, ttl: TOKEN_TTL, uses: 1 };
     let token =
         create_token(state, &spec, SystemTime::now()).with_context(|| format!("a join token for {name}"))?;
-    join(&token, name, &folder.join(name)).await.with_context(|| format!("joining as {name}"))
+    join(&token, &name.parse()?, &folder.join(name)).await.with_context(|| format!("joining as {name}"))
 }
 
 /// The agent's file: it reaches the relay by the proxy and finds a dead path within 4.5 s.

@@ -8,7 +8,7 @@ use hopline_accounting::access::Access;
 use hopline_accounting::{AbortCounter, ByteCounter, OpenCounter};
 use hopline_admin::status::{AbortCount, Counts, LastError, SessionCounts};
 use hopline_link::Abort;
-use hopline_route_proto::SessionId;
+use hopline_names::SessionId;
 use tokio::sync::watch;
 
 /// Writes the access line of a session that ended so.

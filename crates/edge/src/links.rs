@@ -16,7 +16,8 @@ use hopline_config::{EdgeConfig, Endpoint};
 use hopline_dns::Resolver;
 use hopline_identity::Machine;
 use hopline_link::{Abort, Code, Liveness, Mux, Session};
-use hopline_route_proto::{AgentFact, AgentState, InstanceId, Interest, Name, ServiceAd};
+use hopline_names::{InstanceId, ServiceName};
+use hopline_route_proto::{AgentFact, AgentState, Interest, ServiceAd};
 use rand::seq::IndexedRandom as _;
 use tokio::sync::{Semaphore, mpsc, watch};
 
@@ -329,7 +330,7 @@ impl Uplinks {
 
     /// An agent for a session that goes out on this link, if the relay there has named any: of two drawn at random the one
     /// with fewer sessions of this edge.
-    pub(crate) fn choose_agent(self: &Arc<Self>, uplink: &Uplink, service: &Name) -> Option<Load> {
+    pub(crate) fn choose_agent(self: &Arc<Self>, uplink: &Uplink, service: &ServiceName) -> Option<Load> {
         let state = uplink.lock();
         let takes = |fact: &&AgentFact| fact.agent_state() == AgentState::Up;
         let agents: Vec<&AgentFact> = state.agents.get(service.as_str())?.iter().filter(takes).collect();

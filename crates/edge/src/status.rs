@@ -122,7 +122,7 @@ impl hopline_admin::Source for StatusSource {
         self.uplinks.refresh_agents().await;
         Status::Edge(EdgeStatus {
             role: Role::Edge,
-            machine: self.uplinks.machine.name().to_owned(),
+            machine: self.uplinks.machine.name().to_string(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
             uptime_s: seconds(self.uplinks.started.elapsed()),
             links: self.uplinks.all().iter().map(|uplink| link(uplink, &self.uplinks)).collect(),

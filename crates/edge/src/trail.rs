@@ -13,7 +13,8 @@ use std::os::unix::fs::MetadataExt as _;
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
 
 use hopline_link::{Abort, Code};
-use hopline_route_proto::{ConnectionId, MAX_TRAIL};
+use hopline_names::ConnectionId;
+use hopline_route_proto::MAX_TRAIL;
 use sha2::{Digest as _, Sha256};
 use tokio::sync::watch;
 

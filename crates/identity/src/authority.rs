@@ -3,6 +3,7 @@
 use std::path::Path;
 use std::time::SystemTime;
 
+use hopline_names::MachineName;
 use rcgen::{
     BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
     KeyUsagePurpose, PKCS_ECDSA_P256_SHA256, PublicKeyData, SanType, SerialNumber,
@@ -150,7 +151,11 @@ impl Authority {
     }
 
     /// A fresh key and certificate for the relay: it may serve, and may not pose as a machine.
-    pub(crate) fn issue_relay(&self, name: &str, now: SystemTime) -> Result<RelayCertificate, StateError> {
+    pub(crate) fn issue_relay(
+        &self,
+        name: &MachineName,
+        now: SystemTime,
+    ) -> Result<RelayCertificate, StateError> {
         let key = new_key()?;
         let dns = RELAY_DNS_NAME.try_into().map_err(|error| StateError::crypto("name the relay", &error))?;
         let names = vec![SanType::DnsName(dns), uri(relay_uri(name))?];
@@ -168,7 +173,7 @@ impl Authority {
     /// A certificate for a machine's key: it may dial, and may not pose as a relay.
     pub(crate) fn issue_machine(
         &self,
-        name: &str,
+        name: &MachineName,
         key: &impl PublicKeyData,
         now: SystemTime,
     ) -> Result<CertificateDer<'static>, StateError> {
@@ -178,7 +183,7 @@ impl Authority {
 
     fn issue(
         &self,
-        name: &str,
+        name: &MachineName,
         names: Vec<SanType>,
         usage: ExtendedKeyUsagePurpose,
         key: &impl PublicKeyData,
@@ -189,7 +194,7 @@ impl Authority {
         let now = now.max(earliest()).max(self.not_before.into());
         let mut params = params(self.not_before.into(), now, LEAF_LIFE)?;
         params.not_after = params.not_after.min(self.not_after);
-        params.distinguished_name.push(DnType::CommonName, name);
+        params.distinguished_name.push(DnType::CommonName, name.as_str());
         params.subject_alt_names = names;
         params.is_ca = IsCa::ExplicitNoCa;
         params.key_usages = vec![KeyUsagePurpose::DigitalSignature];

@@ -4,14 +4,13 @@ use std::time::{Duration, SystemTime};
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
+use hopline_names::MachineName;
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject as _;
 use sha2::{Digest as _, Sha256};
 use x509_parser::certificate::X509Certificate;
 use x509_parser::extensions::GeneralName;
 use x509_parser::prelude::FromDer as _;
-
-use crate::name::check_name;
 
 /// A SHA-256, of a certificate or of a public key.
 pub(crate) type Fingerprint = [u8; 32];
@@ -54,19 +53,19 @@ impl Facts {
         })
     }
 
-    pub(crate) fn machine_name(&self) -> Option<&str> {
+    pub(crate) fn machine_name(&self) -> Option<MachineName> {
         self.name(MACHINE_URI)
     }
 
-    pub(crate) fn relay_name(&self) -> Option<&str> {
+    pub(crate) fn relay_name(&self) -> Option<MachineName> {
         self.name(RELAY_URI)
     }
 
     /// The one valid name under `prefix`; with two, nobody could say whose certificate it is.
-    fn name(&self, prefix: &str) -> Option<&str> {
+    fn name(&self, prefix: &str) -> Option<MachineName> {
         let mut names = self.uris.iter().filter_map(|uri| uri.strip_prefix(prefix));
-        let name = names.next()?;
-        (names.next().is_none() && check_name(name).is_ok()).then_some(name)
+        let name = MachineName::new(names.next()?).ok()?;
+        names.next().is_none().then_some(name)
     }
 }
 
@@ -74,16 +73,15 @@ impl Facts {
 ///
 /// `None` when the first certificate holds no (or no valid) `hopline://relay/NAME`. It verifies nothing: ask only
 /// after rustls has.
-pub fn relay_name(chain: &[CertificateDer<'_>]) -> Option<String> {
-    let facts = Facts::read(chain.first()?)?;
-    facts.relay_name().map(str::to_owned)
+pub fn relay_name(chain: &[CertificateDer<'_>]) -> Option<MachineName> {
+    Facts::read(chain.first()?)?.relay_name()
 }
 
-pub(crate) fn relay_uri(name: &str) -> String {
+pub(crate) fn relay_uri(name: &MachineName) -> String {
     format!("{RELAY_URI}{name}")
 }
 
-pub(crate) fn machine_uri(name: &str) -> String {
+pub(crate) fn machine_uri(name: &MachineName) -> String {
     format!("{MACHINE_URI}{name}")
 }
 
@@ -134,8 +132,11 @@ mod tests {
 
     #[test]
     fn a_name_is_taken_only_when_there_is_one_valid_one() {
-        assert_eq!(facts(&["hopline://machine/web-1"]).machine_name(), Some("web-1"));
-        assert_eq!(facts(&["https://x", "hopline://machine/web-1"]).machine_name(), Some("web-1"));
+        assert_eq!(facts(&["hopline://machine/web-1"]).machine_name(), MachineName::new("web-1").ok());
+        assert_eq!(
+            facts(&["https://x", "hopline://machine/web-1"]).machine_name(),
+            MachineName::new("web-1").ok()
+        );
         assert_eq!(facts(&["hopline://relay/web-1"]).machine_name(), None);
         assert_eq!(facts(&["hopline://machine/a", "hopline://machine/b"]).machine_name(), None);
         assert_eq!(facts(&["hopline://machine/../ca"]).machine_name(), None);

@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use hopline_names::{Grants, MachineName};
 use rcgen::{CertificateParams, KeyPair, PublicKeyData as _};
 use rustls::pki_types::{CertificateDer, UnixTime};
 use tokio::net::TcpStream;
@@ -18,12 +19,11 @@ use crate::lock::{FolderLock, holder};
 use crate::machine::{
     LoadMachineError, MACHINE_CERTIFICATE, MACHINE_FACTS, MACHINE_KEY, Machine, MachineFacts, read_facts,
 };
-use crate::name::{NameError, check_name};
 use crate::reach::{ReachError, reach};
 use crate::records::record_text;
 use crate::serve::JOIN_TIMEOUT;
 use crate::tls::verify_machine;
-use crate::token::{Token, check_patterns};
+use crate::token::{Token, read_grants};
 use crate::version::{check_version, write_version};
 use crate::wire::{self, Issued, JOIN_VERSION, JoinReply, JoinRequest, Outcome, ReadError};
 
@@ -71,16 +71,13 @@ pub enum JoinError {
         /// Its address.
         relay: String,
     },
-    /// The name that was asked for.
-    #[error(transparent)]
-    Name(#[from] NameError),
     /// The folder is another machine's.
     #[error("{folder} holds machine {name}; choose another folder with --state, or delete this one")]
     OtherMachine {
         /// The folder.
         folder: PathBuf,
         /// Whose it is.
-        name: String,
+        name: MachineName,
     },
     /// The key that the machine's name belongs to cannot be read any more.
     #[error(
@@ -118,14 +115,13 @@ pub enum JoinError {
 /// # Errors
 ///
 /// [`JoinError`]; the folder is then as before, except that it may hold a key.
-pub async fn join(token: &Token, name: &str, state_dir: &Path) -> Result<Machine, JoinError> {
-    check_name(name)?;
+pub async fn join(token: &Token, name: &MachineName, state_dir: &Path) -> Result<Machine, JoinError> {
     let place = Place::prepare(state_dir, name)?;
     let relay = token.relay();
     let issued = exchange(token, name, &place.key).await?;
-    check(&issued, token, name, &place.key)
+    let grants = check(&issued, token, name, &place.key)
         .map_err(|fault| JoinError::BadReply { relay: relay.to_owned(), fault: fault.to_owned() })?;
-    place.store(relay, issued)?;
+    place.store(name, relay, grants, issued)?;
     Ok(Machine::load(state_dir)?)
 }
 
@@ -138,7 +134,7 @@ struct Place<'a> {
 }
 
 impl<'a> Place<'a> {
-    fn prepare(folder: &'a Path, name: &str) -> Result<Self, JoinError> {
+    fn prepare(folder: &'a Path, name: &MachineName) -> Result<Self, JoinError> {
         files::make_folder(folder)?;
         check_version(folder)?;
         if files::exists(&folder.join(AUTHORITY_KEY))? {
@@ -164,14 +160,15 @@ impl<'a> Place<'a> {
     }
 
     /// All at once, the certificate last: without it the folder counts as not joined.
-    fn store(self, relay: &str, issued: Issued) -> Result<(), StateError> {
+    fn store(
+        self,
+        name: &MachineName,
+        relay: &str,
+        grants: Grants,
+        issued: Issued,
+    ) -> Result<(), StateError> {
         let authority = to_pem(&[CertificateDer::from(issued.ca_der)]);
-        let facts = MachineFacts {
-            name: issued.name,
-            relays: vec![relay.to_owned()],
-            publish: issued.publish,
-            dial: issued.dial,
-        };
+        let facts = MachineFacts { name: name.clone(), relays: vec![relay.to_owned()], grants };
         let facts = record_text(&facts)?;
         let chain: Vec<_> = issued.chain_der.into_iter().map(CertificateDer::from).collect();
         let chain = to_pem(&chain);
@@ -185,12 +182,12 @@ impl<'a> Place<'a> {
 }
 
 /// Whose folder it is. Joining again is the remedy for a damaged `machine.json`, so then the certificate says it.
-fn owner(folder: &Path) -> Result<Option<String>, StateError> {
+fn owner(folder: &Path) -> Result<Option<MachineName>, StateError> {
     let facts = read_facts(folder);
     if let Err(StateError::Damaged { .. }) = facts {
         let pem = files::read(&folder.join(MACHINE_CERTIFICATE), Guard::Integrity).ok().flatten();
         let leaf = pem.and_then(|pem| Facts::read(from_pem(&pem)?.first()?));
-        return Ok(leaf.and_then(|leaf| leaf.machine_name().map(str::to_owned)));
+        return Ok(leaf.and_then(|leaf| leaf.machine_name()));
     }
     Ok(facts?.map(|facts| facts.name))
 }
@@ -205,7 +202,7 @@ fn stored_or_new_key(path: &Path) -> Result<KeyPair, StateError> {
 }
 
 /// Reaches the relay, and has the token redeemed; both within one [`JOIN_TIMEOUT`].
-async fn exchange(token: &Token, name: &str, key: &KeyPair) -> Result<Issued, JoinError> {
+async fn exchange(token: &Token, name: &MachineName, key: &KeyPair) -> Result<Issued, JoinError> {
     let deadline = Instant::now() + JOIN_TIMEOUT;
     let stream = reach(token.relay(), token.authority, deadline).await?;
     let timeout = |_| JoinError::Timeout { relay: token.relay().to_owned() };
@@ -215,14 +212,14 @@ async fn exchange(token: &Token, name: &str, key: &KeyPair) -> Result<Issued, Jo
 async fn redeem(
     mut stream: TlsStream<TcpStream>,
     token: &Token,
-    name: &str,
+    name: &MachineName,
     key: &KeyPair,
 ) -> Result<Issued, JoinError> {
     let relay = token.relay().to_owned();
     let mut request = JoinRequest {
         token_id: token.id.clone(),
         secret: token.secret.to_vec(),
-        name: name.to_owned(),
+        name: name.to_string(),
         csr_der: signing_request(key)?,
         version: JOIN_VERSION,
     };
@@ -253,23 +250,23 @@ fn signing_request(key: &KeyPair) -> Result<Vec<u8>, StateError> {
     Ok(request.der().to_vec())
 }
 
-/// What is stored must be what was asked for: this authority, this name, this key.
-fn check(issued: &Issued, token: &Token, name: &str, key: &KeyPair) -> Result<(), &'static str> {
+/// What is stored must be what was asked for: this authority, this name, this key. Returns what is granted.
+fn check(issued: &Issued, token: &Token, name: &MachineName, key: &KeyPair) -> Result<Grants, &'static str> {
     if sha256(&issued.ca_der) != token.authority {
         return Err("it names another certificate authority than the token");
     }
     let chain: Vec<_> = issued.chain_der.iter().map(|der| CertificateDer::from(der.as_slice())).collect();
     let leaf = chain.first().and_then(|leaf| Facts::read(leaf)).ok_or("it holds no certificate")?;
-    if issued.name != name || leaf.machine_name() != Some(name) {
+    if issued.name != name.as_str() || leaf.machine_name().as_ref() != Some(name) {
         return Err("its certificate is for another name");
     }
     if leaf.key != sha256(&key.subject_public_key_info()) {
         return Err("its certificate is for another key");
     }
-    check_patterns(&issued.publish).map_err(|_| "what it grants cannot be read")?;
-    check_patterns(&issued.dial).map_err(|_| "what it grants cannot be read")?;
+    let grants = read_grants(&issued.publish, &issued.dial).ok_or("what it grants cannot be read")?;
     let authority = CertificateDer::from(issued.ca_der.clone());
-    verify_machine(&authority, &chain, UnixTime::now()).map_err(|_| "its certificate cannot be verified")
+    verify_machine(&authority, &chain, UnixTime::now()).map_err(|_| "its certificate cannot be verified")?;
+    Ok(grants)
 }
 
 /// For a terminal: no control characters, bounded.

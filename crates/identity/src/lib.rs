@@ -50,7 +50,6 @@ mod files;
 mod join;
 mod lock;
 mod machine;
-mod name;
 mod own;
 mod reach;
 mod records;
@@ -69,12 +68,9 @@ pub use error::StateError;
 pub use fault::connection_fault;
 pub use join::{JoinError, join};
 pub use machine::{DateFault, LoadMachineError, Machine};
-pub use name::{NAME_MAX_LEN, NameError, check_name, check_pattern};
 pub use reach::{Attempt, AttemptFault, ReachError, Why};
 pub use records::{Listing, MachineInfo, TokenInfo, list_machines, list_tokens};
-pub use relay::{
-    AuthError, MachineIdentity, OpenRelayError, RelayState, RevokeTokenError, create_token, revoke_token,
-};
+pub use relay::{AuthError, MachineIdentity, RelayState, RevokeTokenError, create_token, revoke_token};
 pub use serve::{JOIN_TIMEOUT, JoinedMachine, Refusal, ServeJoinError, serve_join};
 pub use standing::{RemoveMachineError, remove_machine};
 pub use tls::{ALPN_JOIN, ALPN_LINK, relay_server_name};

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::SystemTime;
 
+use hopline_names::{Grants, MachineName};
 use rustls::ClientConfig;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
 use serde::{Deserialize, Serialize};
@@ -16,7 +17,6 @@ use crate::certificate::{Facts, from_pem};
 use crate::clock::{Clock, date, unix_time};
 use crate::error::StateError;
 use crate::files::{self, Guard};
-use crate::name::check_name;
 use crate::tls::{is_expired, is_not_valid_yet, link_client_config, verify_machine};
 use crate::version::check_version;
 
@@ -71,10 +71,10 @@ pub enum DateFault {
 /// The contents of `machine.json`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct MachineFacts {
-    pub(crate) name: String,
+    pub(crate) name: MachineName,
     pub(crate) relays: Vec<String>,
-    pub(crate) publish: Vec<String>,
-    pub(crate) dial: Vec<String>,
+    #[serde(flatten)]
+    pub(crate) grants: Grants,
 }
 
 /// Why a machine's folder cannot be used. Each text is one line, names the file and says what to do.
@@ -165,7 +165,7 @@ impl Machine {
     }
 
     /// The machine's name.
-    pub fn name(&self) -> &str {
+    pub fn name(&self) -> &MachineName {
         &self.facts.name
     }
 
@@ -174,14 +174,9 @@ impl Machine {
         &self.facts.relays
     }
 
-    /// Patterns that it was granted to publish when it joined; the relay's record decides.
-    pub fn publish(&self) -> &[String] {
-        &self.facts.publish
-    }
-
-    /// Patterns that it was granted to dial when it joined; the relay's record decides.
-    pub fn dial(&self) -> &[String] {
-        &self.facts.dial
+    /// What it was granted when it joined; the relay's record decides.
+    pub fn grants(&self) -> &Grants {
+        &self.facts.grants
     }
 
     /// When its certificate expires.
@@ -210,9 +205,8 @@ impl fmt::Debug for Machine {
 pub(crate) fn read_facts(folder: &Path) -> Result<Option<MachineFacts>, StateError> {
     let path = folder.join(MACHINE_FACTS);
     let Some(bytes) = files::read(&path, Guard::Integrity)? else { return Ok(None) };
-    let facts: MachineFacts = serde_json::from_slice(&bytes)
+    let facts = serde_json::from_slice(&bytes)
         .map_err(|_| StateError::damaged(&path, "it is not the JSON expected"))?;
-    check_name(&facts.name).map_err(|_| StateError::damaged(&path, "it names no machine"))?;
     Ok(Some(facts))
 }
 
@@ -266,7 +260,7 @@ impl Loader<'_> {
             .first()
             .and_then(|leaf| Facts::read(leaf))
             .ok_or_else(|| self.damaged(MACHINE_CERTIFICATE, "it is not a certificate"))?;
-        if leaf.machine_name() != Some(&facts.name) {
+        if leaf.machine_name().as_ref() != Some(&facts.name) {
             return Err(self.damaged(MACHINE_CERTIFICATE, "it is not of the machine that machine.json names"));
         }
         let issuer = Facts::read(authority)

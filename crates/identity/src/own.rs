@@ -4,6 +4,7 @@ use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::SystemTime;
 
+use hopline_names::MachineName;
 use rustls::server::{ClientHello, ResolvesServerCert};
 use rustls::sign::CertifiedKey;
 
@@ -16,7 +17,7 @@ use crate::tls::provider;
 /// set since, always shows a certificate that is valid now.
 pub(crate) struct OwnCertificate {
     authority: Arc<Authority>,
-    name: String,
+    name: MachineName,
     clock: Clock,
     current: Mutex<Current>,
 }
@@ -29,14 +30,18 @@ struct Current {
 }
 
 impl OwnCertificate {
-    pub(crate) fn make(authority: Arc<Authority>, name: &str, clock: Clock) -> Result<Self, StateError> {
+    pub(crate) fn make(
+        authority: Arc<Authority>,
+        name: &MachineName,
+        clock: Clock,
+    ) -> Result<Self, StateError> {
         let current = Mutex::new(Current::make(&authority, name, clock.now())?);
-        Ok(Self { authority, name: name.to_owned(), clock, current })
+        Ok(Self { authority, name: name.clone(), clock, current })
     }
 }
 
 impl Current {
-    fn make(authority: &Authority, name: &str, now: SystemTime) -> Result<Self, StateError> {
+    fn make(authority: &Authority, name: &MachineName, now: SystemTime) -> Result<Self, StateError> {
         let own = authority.issue_relay(name, now)?;
         let chain = vec![own.certificate, authority.certificate().clone()];
         let certified = CertifiedKey::from_der(chain, own.key, &provider())

@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
+use hopline_names::{Grants, MachineName};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
@@ -28,8 +29,8 @@ pub(crate) struct TokenRecord {
     pub(crate) id: String,
     pub(crate) secret_sha256: String,
     pub(crate) relay: String,
-    pub(crate) publish: Vec<String>,
-    pub(crate) dial: Vec<String>,
+    #[serde(flatten)]
+    pub(crate) grants: Grants,
     pub(crate) created_s: u64,
     pub(crate) expires_s: u64,
     pub(crate) uses: u32,
@@ -45,7 +46,7 @@ pub(crate) struct TokenRecord {
 /// One use of a token.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Use {
-    pub(crate) name: String,
+    pub(crate) name: MachineName,
     pub(crate) key_sha256: String,
 }
 
@@ -78,10 +79,10 @@ impl TokenRecord {
 /// A machine as the relay knows it: the key that its name belongs to, and what it may do.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct MachineRecord {
-    pub(crate) name: String,
+    pub(crate) name: MachineName,
     pub(crate) key_sha256: String,
-    pub(crate) publish: Vec<String>,
-    pub(crate) dial: Vec<String>,
+    #[serde(flatten)]
+    pub(crate) grants: Grants,
     /// The id of the token that it last joined with.
     pub(crate) token: String,
     pub(crate) joined_s: u64,
@@ -114,10 +115,8 @@ pub struct TokenInfo {
     pub id: String,
     /// The address that it leads to.
     pub relay: String,
-    /// Patterns that its machines may publish.
-    pub publish: Vec<String>,
-    /// Patterns that its machines may dial.
-    pub dial: Vec<String>,
+    /// What its machines may do.
+    pub grants: Grants,
     /// When it was made.
     pub created: SystemTime,
     /// When it stops being redeemable.
@@ -132,11 +131,9 @@ pub struct TokenInfo {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MachineInfo {
     /// Its name.
-    pub name: String,
-    /// Patterns that it may publish.
-    pub publish: Vec<String>,
-    /// Patterns that it may dial.
-    pub dial: Vec<String>,
+    pub name: MachineName,
+    /// What it may do.
+    pub grants: Grants,
     /// The id of the token that it last joined with.
     pub token: String,
     /// SHA-256 of its public key (SubjectPublicKeyInfo), in hexadecimal.
@@ -194,9 +191,9 @@ pub(crate) fn remove_dead_tokens(
 pub(crate) fn forget_uses(state_dir: &Path, name: &str, _held: &FolderLock) -> Result<(), StateError> {
     for id in files::record_names(&state_dir.join(TOKENS))? {
         if let Ok(Some(mut token)) = read_token(state_dir, &id)
-            && token.used_by.iter().any(|by| by.name == name)
+            && token.used_by.iter().any(|by| by.name.as_str() == name)
         {
-            token.used_by.retain(|by| by.name != name);
+            token.used_by.retain(|by| by.name.as_str() != name);
             write_token(state_dir, &token)?;
         }
     }
@@ -210,11 +207,12 @@ pub(crate) fn read_token(state_dir: &Path, id: &str) -> Result<Option<TokenRecor
         .map_err(|error| error.or_else("delete it and make another token"))
 }
 
-/// `None` when there is no such machine. `name` was checked to be a name.
+/// `None` when there is no such machine. `name` is a machine's, or that of a file of the folder.
 pub(crate) fn read_machine(state_dir: &Path, name: &str) -> Result<Option<MachineRecord>, StateError> {
-    read_record(&machine_path(state_dir, name), |record: &MachineRecord| record.name == name).map_err(
-        |error| error.or_else("restore it from a backup, or delete it and let the machine join again"),
-    )
+    read_record(&machine_path(state_dir, name), |record: &MachineRecord| record.name.as_str() == name)
+        .map_err(|error| {
+            error.or_else("restore it from a backup, or delete it and let the machine join again")
+        })
 }
 
 pub(crate) fn write_token(state_dir: &Path, record: &TokenRecord) -> Result<(), StateError> {
@@ -222,7 +220,7 @@ pub(crate) fn write_token(state_dir: &Path, record: &TokenRecord) -> Result<(), 
 }
 
 pub(crate) fn write_machine(state_dir: &Path, record: &MachineRecord) -> Result<(), StateError> {
-    write_record(&machine_path(state_dir, &record.name), record)
+    write_record(&machine_path(state_dir, record.name.as_str()), record)
 }
 
 pub(crate) fn token_path(state_dir: &Path, id: &str) -> PathBuf {
@@ -264,8 +262,7 @@ impl From<TokenRecord> for TokenInfo {
         Self {
             id: record.id,
             relay: record.relay,
-            publish: record.publish,
-            dial: record.dial,
+            grants: record.grants,
             created: time(record.created_s),
             expires: time(record.expires_s),
             uses: record.uses,
@@ -278,8 +275,7 @@ impl From<MachineRecord> for MachineInfo {
     fn from(record: MachineRecord) -> Self {
         Self {
             name: record.name,
-            publish: record.publish,
-            dial: record.dial,
+            grants: record.grants,
             token: record.token,
             key_sha256: record.key_sha256,
             joined: time(record.joined_s),

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
+use hopline_names::{Grants, MachineName};
 use rustls::ServerConfig;
 use rustls::pki_types::CertificateDer;
 use tokio::sync::{Mutex, Semaphore};
@@ -16,7 +17,6 @@ use crate::error::StateError;
 use crate::files::{self, hex};
 use crate::lock::{FolderLock, holder, lock_path};
 use crate::machine::MACHINE_KEY;
-use crate::name::{NameError, check_name};
 use crate::own::OwnCertificate;
 use crate::records::{
     MACHINES, TOKENS, TokenRecord, read_machine, relay_folder, remove_dead_tokens, token_path, write_machine,
@@ -43,7 +43,7 @@ pub struct RelayState {
 
 struct Inner {
     folder: PathBuf,
-    name: String,
+    name: MachineName,
     authority: Arc<Authority>,
     clock: Clock,
     server_config: Arc<ServerConfig>,
@@ -63,24 +63,11 @@ pub(crate) struct Turn {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MachineIdentity {
     /// Its name, from its certificate.
-    pub name: String,
+    pub name: MachineName,
     /// SHA-256 of its public key, in hexadecimal: what its name belongs to.
     pub key_sha256: String,
-    /// Patterns of the names that it may publish.
-    pub publish: Vec<String>,
-    /// Patterns of the names that it may dial.
-    pub dial: Vec<String>,
-}
-
-/// Why a relay's state could not be opened.
-#[derive(Debug, thiserror::Error)]
-pub enum OpenRelayError {
-    /// The relay's own name.
-    #[error("the relay's name: {0}")]
-    Name(#[from] NameError),
-    /// The state folder.
-    #[error(transparent)]
-    State(#[from] StateError),
+    /// What it may do.
+    pub grants: Grants,
 }
 
 /// Why a link is refused. The peer hears `unauthorized`; these texts are for the relay's log.
@@ -96,13 +83,13 @@ pub enum AuthError {
     #[error("machine {name} is not known here")]
     UnknownMachine {
         /// The name in its certificate.
-        name: String,
+        name: MachineName,
     },
     /// The name belongs to another key by now.
     #[error("machine {name} showed another key than the one that its name belongs to")]
     OtherKey {
         /// The name in its certificate.
-        name: String,
+        name: MachineName,
     },
     /// Its record could not be read: ours to mend.
     #[error(transparent)]
@@ -127,9 +114,9 @@ impl RelayState {
     ///
     /// # Errors
     ///
-    /// [`OpenRelayError`] when the name is not one or the folder cannot be used; an authority that is damaged,
+    /// [`StateError`] when the folder cannot be used; an authority that is damaged,
     /// incomplete or exposed is never replaced.
-    pub fn open(state_dir: &Path, relay_name: &str) -> Result<Self, OpenRelayError> {
+    pub fn open(state_dir: &Path, relay_name: &MachineName) -> Result<Self, StateError> {
         Self::open_by(state_dir, relay_name, Clock::system())
     }
 
@@ -138,8 +125,7 @@ impl RelayState {
     /// # Errors
     ///
     /// As [`RelayState::open`].
-    pub fn open_by(state_dir: &Path, relay_name: &str, clock: Clock) -> Result<Self, OpenRelayError> {
-        check_name(relay_name)?;
+    pub fn open_by(state_dir: &Path, relay_name: &MachineName, clock: Clock) -> Result<Self, StateError> {
         prepare(state_dir)?;
         let lock = FolderLock::wait(state_dir)?;
         Self::open_locked(state_dir, relay_name, clock, &lock)
@@ -151,8 +137,7 @@ impl RelayState {
     /// # Errors
     ///
     /// As [`RelayState::open`].
-    pub async fn open_when_free(state_dir: &Path, relay_name: &str) -> Result<Self, OpenRelayError> {
-        check_name(relay_name)?;
+    pub async fn open_when_free(state_dir: &Path, relay_name: &MachineName) -> Result<Self, StateError> {
         prepare(state_dir)?;
         let lock = FolderLock::free(state_dir).await?;
         Self::open_locked(state_dir, relay_name, Clock::system(), &lock)
@@ -160,10 +145,10 @@ impl RelayState {
 
     fn open_locked(
         folder: &Path,
-        name: &str,
+        name: &MachineName,
         clock: Clock,
         lock: &FolderLock,
-    ) -> Result<Self, OpenRelayError> {
+    ) -> Result<Self, StateError> {
         let now = clock.now();
         if is_impossible(now) {
             tracing::warn!(
@@ -178,7 +163,7 @@ impl RelayState {
             .map_err(|error| StateError::crypto("configure TLS", &error))?;
         let inner = Inner {
             folder: folder.to_owned(),
-            name: name.to_owned(),
+            name: name.clone(),
             authority,
             clock,
             server_config: Arc::new(server_config),
@@ -202,7 +187,7 @@ impl RelayState {
     }
 
     /// The relay's name.
-    pub fn name(&self) -> &str {
+    pub fn name(&self) -> &MachineName {
         &self.inner.name
     }
 
@@ -231,19 +216,8 @@ impl RelayState {
     pub fn authenticate(&self, chain: &[CertificateDer<'_>]) -> Result<MachineIdentity, AuthError> {
         let leaf = chain.first().ok_or(AuthError::NoCertificate)?;
         let facts = Facts::read(leaf).ok_or(AuthError::NotAMachine)?;
-        let name = facts.machine_name().ok_or(AuthError::NotAMachine)?.to_owned();
-        let Some(record) = read_machine(&self.inner.folder, &name)? else {
-            return Err(AuthError::UnknownMachine { name });
-        };
-        if record.key_sha256 != hex(&facts.key) {
-            return Err(AuthError::OtherKey { name });
-        }
-        Ok(MachineIdentity {
-            name,
-            key_sha256: record.key_sha256,
-            publish: record.publish,
-            dial: record.dial,
-        })
+        let name = facts.machine_name().ok_or(AuthError::NotAMachine)?;
+        self.look_up(name, &hex(&facts.key))
     }
 
     pub(crate) fn authority(&self) -> &Authority {
@@ -323,8 +297,7 @@ pub fn create_token(state_dir: &Path, spec: &TokenSpec, now: SystemTime) -> Resu
         id: token.id.clone(),
         secret_sha256: secret_digest(&*token.secret),
         relay: token.relay.clone(),
-        publish: token.publish.clone(),
-        dial: token.dial.clone(),
+        grants: token.grants.clone(),
         created_s: unix_s(now),
         expires_s,
         uses: spec.uses,

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use hopline_names::{MachineName, NameError};
 use rcgen::{PKCS_ECDSA_P256_SHA256, PublicKeyData as _, SubjectPublicKeyInfo};
 use subtle::ConstantTimeEq as _;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
@@ -18,7 +19,6 @@ use crate::clock::{date, is_impossible};
 use crate::error::StateError;
 use crate::fault::connection_fault;
 use crate::files::{self, hex};
-use crate::name::{NameError, check_name};
 use crate::records::{
     Again, MachineRecord, TokenRecord, Use, read_machine, read_token, token_path, write_machine, write_token,
 };
@@ -33,11 +33,7 @@ pub const JOIN_TIMEOUT: Duration = Duration::from_secs(10);
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct JoinedMachine {
     /// Its name.
-    pub name: String,
-    /// Patterns that it may publish.
-    pub publish: Vec<String>,
-    /// Patterns that it may dial.
-    pub dial: Vec<String>,
+    pub name: MachineName,
     /// The id of the token that it used.
     pub token: String,
 }
@@ -68,7 +64,7 @@ pub enum ServeJoinError {
     #[error("machine {name} was issued its certificate but did not get it: {}", connection_fault(source))]
     ReplyLost {
         /// Its name.
-        name: String,
+        name: MachineName,
         /// What failed.
         source: io::Error,
     },
@@ -103,7 +99,7 @@ pub enum Refusal {
     Name(#[from] NameError),
     /// The name was issued to another key.
     #[error("machine name {0} belongs to another key")]
-    NameTaken(String),
+    NameTaken(MachineName),
     /// The signing request is broken, of another kind of key, or signed by another key.
     #[error("the signing request is not one by a P-256 key")]
     SigningRequest,
@@ -216,7 +212,7 @@ async fn left(stream: &mut (impl AsyncRead + Unpin)) -> ServeJoinError {
 struct Candidate {
     token_id: String,
     secret_digest: String,
-    name: String,
+    name: MachineName,
     key: SubjectPublicKeyInfo,
 }
 
@@ -273,18 +269,18 @@ fn examine(relay: &RelayState, mut request: JoinRequest) -> Result<Candidate, Se
     let token = good_token(relay, &request.token_id, &secret_digest, &request.name)?;
     if let Good::Token(token) = &token
         && token.uses_left == 0
-        && !token.used_by.iter().any(|by| by.name == request.name)
+        && !token.used_by.iter().any(|by| by.name.as_str() == request.name)
     {
         return Err(Refusal::TokenUsedUp(request.token_id).into());
     }
-    check_name(&request.name).map_err(Refusal::Name)?;
+    let name = MachineName::new(&request.name).map_err(Refusal::Name)?;
     let key = proven_key(&request.csr_der).ok_or(Refusal::SigningRequest)?;
-    token.grant(use_of(&request.name, &key), relay)?;
-    Ok(Candidate { token_id: request.token_id, secret_digest, name: request.name, key })
+    token.grant(use_of(&name, &key), relay)?;
+    Ok(Candidate { token_id: request.token_id, secret_digest, name, key })
 }
 
-fn use_of(name: &str, key: &SubjectPublicKeyInfo) -> Use {
-    Use { name: name.to_owned(), key_sha256: hex(&sha256(&key.subject_public_key_info())) }
+fn use_of(name: &MachineName, key: &SubjectPublicKeyInfo) -> Use {
+    Use { name: name.clone(), key_sha256: hex(&sha256(&key.subject_public_key_info())) }
 }
 
 /// What a good token and secret give: the token, or, once it is used up and gone, the way back for the machine that used
@@ -318,7 +314,7 @@ fn good_token(relay: &RelayState, id: &str, secret_digest: &str, name: &str) -> 
     }
     let found = match read_token(relay.folder(), id)? {
         Some(token) => Some((token.secret_sha256.clone(), token.expires_s, Good::Token(token))),
-        None if check_name(name).is_ok() => read_machine(relay.folder(), name)?
+        None if MachineName::new(name).is_ok() => read_machine(relay.folder(), name)?
             .filter(|machine| machine.token == id)
             .and_then(|machine| Some((machine.again.clone()?, machine)))
             .map(|(again, machine)| (again.secret_sha256, again.expires_s, Good::Again(machine))),
@@ -356,9 +352,9 @@ fn proven_key(csr_der: &[u8]) -> Option<SubjectPublicKeyInfo> {
 fn take_use(relay: &RelayState, candidate: Candidate) -> Result<(JoinedMachine, Issued), ServeJoinError> {
     let now = relay.now();
     let folder = relay.folder();
-    let good = good_token(relay, &candidate.token_id, &candidate.secret_digest, &candidate.name)?;
+    let good = good_token(relay, &candidate.token_id, &candidate.secret_digest, candidate.name.as_str())?;
     let by = use_of(&candidate.name, &candidate.key);
-    let known = read_machine(folder, &by.name)?;
+    let known = read_machine(folder, by.name.as_str())?;
     if known.is_some_and(|machine| machine.key_sha256 != by.key_sha256) {
         return Err(Refusal::NameTaken(by.name).into());
     }
@@ -375,8 +371,7 @@ fn take_use(relay: &RelayState, candidate: Candidate) -> Result<(JoinedMachine, 
             let machine = MachineRecord {
                 name: by.name,
                 key_sha256: by.key_sha256,
-                publish: token.publish.clone(),
-                dial: token.dial.clone(),
+                grants: token.grants.clone(),
                 token: token.id.clone(),
                 joined_s: unix_s(now),
                 expires_s,
@@ -395,23 +390,17 @@ fn take_use(relay: &RelayState, candidate: Candidate) -> Result<(JoinedMachine, 
     let issued = Issued {
         chain_der: vec![certificate.to_vec()],
         ca_der: relay.authority().certificate().to_vec(),
-        name: machine.name.clone(),
-        publish: machine.publish.clone(),
-        dial: machine.dial.clone(),
+        name: machine.name.to_string(),
+        publish: machine.grants.publish.iter().map(ToString::to_string).collect(),
+        dial: machine.grants.dial.iter().map(ToString::to_string).collect(),
     };
-    let joined = JoinedMachine {
-        name: machine.name,
-        publish: machine.publish,
-        dial: machine.dial,
-        token: machine.token,
-    };
-    Ok((joined, issued))
+    Ok((JoinedMachine { name: machine.name, token: machine.token }, issued))
 }
 
 /// Whether each machine that has taken a use of the token is on record, and can come again without it.
 fn all_recorded(folder: &Path, token: &TokenRecord) -> bool {
     let recorded = |by: &Use| {
-        let machine = read_machine(folder, &by.name);
+        let machine = read_machine(folder, by.name.as_str());
         machine.is_ok_and(|machine| machine.is_some_and(|machine| machine.key_sha256 == by.key_sha256))
     };
     token.used_by.iter().all(recorded)

@@ -3,10 +3,11 @@
 use std::path::Path;
 use std::time::SystemTime;
 
+use hopline_names::MachineName;
+
 use crate::error::StateError;
 use crate::files;
 use crate::lock::FolderLock;
-use crate::name::check_name;
 use crate::records::{MACHINES, forget_uses, machine_path, read_machine};
 use crate::relay::{AuthError, MachineIdentity, RelayState};
 
@@ -28,19 +29,18 @@ impl RelayState {
     ///
     /// [`AuthError`]: it would not be let in any more, or its record can't be read.
     pub fn look_again(&self, known: &MachineIdentity) -> Result<MachineIdentity, AuthError> {
-        let name = known.name.clone();
-        let Some(record) = read_machine(self.folder(), &name)? else {
+        self.look_up(known.name.clone(), &known.key_sha256)
+    }
+
+    /// What a machine that holds this key may do by its record as it stands now.
+    pub(crate) fn look_up(&self, name: MachineName, key_sha256: &str) -> Result<MachineIdentity, AuthError> {
+        let Some(record) = read_machine(self.folder(), name.as_str())? else {
             return Err(AuthError::UnknownMachine { name });
         };
-        if record.key_sha256 != known.key_sha256 {
+        if record.key_sha256 != key_sha256 {
             return Err(AuthError::OtherKey { name });
         }
-        Ok(MachineIdentity {
-            name,
-            key_sha256: record.key_sha256,
-            publish: record.publish,
-            dial: record.dial,
-        })
+        Ok(MachineIdentity { name, key_sha256: record.key_sha256, grants: record.grants })
     }
 
     /// When a machine's record was last added, replaced or removed; `None` while the folder can't be seen.
@@ -59,7 +59,7 @@ impl RelayState {
 pub fn remove_machine(state_dir: &Path, name: &str) -> Result<(), RemoveMachineError> {
     let unknown = || RemoveMachineError::Unknown(name.chars().take(64).collect());
     // The name becomes a file's.
-    check_name(name).map_err(|_| unknown())?;
+    MachineName::new(name).map_err(|_| unknown())?;
     let path = machine_path(state_dir, name);
     // Looked at before the lock, which would make a file in a folder that is no relay's.
     if !files::folder_exists(state_dir)? {

@@ -6,13 +6,13 @@ use std::time::{Duration, SystemTime};
 
 use base64::Engine as _;
 use base64::prelude::BASE64_URL_SAFE_NO_PAD;
+use hopline_names::Grants;
 use prost::Message as _;
 use zeroize::{Zeroize as _, Zeroizing};
 
 use crate::certificate::Fingerprint;
 use crate::error::StateError;
 use crate::files::hex;
-use crate::name::{NameError, check_pattern};
 use crate::tls::random;
 
 /// The most patterns of one kind in a token.
@@ -30,10 +30,8 @@ const ID_LEN: usize = 16;
 pub struct TokenSpec {
     /// Where machines reach the relay, `HOST:PORT`; an IPv6 address stands in brackets.
     pub relay: String,
-    /// Patterns of the names that the machine may publish; none means that it may publish nothing.
-    pub publish: Vec<String>,
-    /// Patterns of the names that the machine may dial; none means that it may dial nothing.
-    pub dial: Vec<String>,
+    /// What the machine may do.
+    pub grants: Grants,
     /// For how long the token may be redeemed; whole seconds, rounded down.
     pub ttl: Duration,
     /// How often it may be redeemed.
@@ -46,9 +44,6 @@ pub enum CreateTokenError {
     /// The relay's address is not `HOST:PORT`.
     #[error("the relay's address {0:?} is not HOST:PORT, such as relay.example:7443 or [2001:db8::1]:7443")]
     Relay(String),
-    /// A pattern breaks the rule.
-    #[error(transparent)]
-    Pattern(#[from] NameError),
     /// More than [`MAX_PATTERNS`] of one kind.
     #[error("{0} patterns of one kind; a token holds at most {MAX_PATTERNS}")]
     TooManyPatterns(usize),
@@ -88,8 +83,7 @@ pub struct Token {
     pub(crate) authority: Fingerprint,
     pub(crate) id: String,
     pub(crate) secret: Zeroizing<[u8; 32]>,
-    pub(crate) publish: Vec<String>,
-    pub(crate) dial: Vec<String>,
+    pub(crate) grants: Grants,
     pub(crate) expires_s: u64,
 }
 
@@ -101,8 +95,7 @@ impl Token {
             authority,
             id: hex(&random::<{ ID_LEN / 2 }>()?),
             secret: Zeroizing::new(random()?),
-            publish: spec.publish.clone(),
-            dial: spec.dial.clone(),
+            grants: spec.grants.clone(),
             expires_s,
         })
     }
@@ -114,8 +107,8 @@ impl Token {
             authority: self.authority.to_vec(),
             id: self.id.clone(),
             secret: self.secret.to_vec(),
-            publish: self.publish.clone(),
-            dial: self.dial.clone(),
+            publish: self.grants.publish.iter().map(ToString::to_string).collect(),
+            dial: self.grants.dial.iter().map(ToString::to_string).collect(),
             expires_s: self.expires_s,
         };
         let bytes = Zeroizing::new(body.encode_to_vec());
@@ -134,14 +127,9 @@ impl Token {
         &self.relay
     }
 
-    /// Patterns of the names that the machine will be allowed to publish.
-    pub fn publish(&self) -> &[String] {
-        &self.publish
-    }
-
-    /// Patterns of the names that the machine will be allowed to dial.
-    pub fn dial(&self) -> &[String] {
-        &self.dial
+    /// What the machine will be allowed to do.
+    pub fn grants(&self) -> &Grants {
+        &self.grants
     }
 
     /// After this moment the relay refuses it.
@@ -173,8 +161,7 @@ impl fmt::Debug for Token {
         f.debug_struct("Token")
             .field("id", &self.id)
             .field("relay", &self.relay)
-            .field("publish", &self.publish)
-            .field("dial", &self.dial)
+            .field("grants", &self.grants)
             .field("expires_s", &self.expires_s)
             .finish_non_exhaustive()
     }
@@ -220,14 +207,11 @@ impl Token {
             secret: Zeroizing::new(<[u8; 32]>::try_from(secret).ok()?),
             relay: body.relay,
             id: body.id,
-            publish: body.publish,
-            dial: body.dial,
+            grants: read_grants(&body.publish, &body.dial)?,
             expires_s: body.expires_s,
         };
         let whole = is_relay_address(&token.relay)
             && is_token_id(&token.id)
-            && check_patterns(&token.publish).is_ok()
-            && check_patterns(&token.dial).is_ok()
             && token.expires_s != 0
             && from_unix_s(token.expires_s).is_some();
         whole.then_some(token)
@@ -239,8 +223,9 @@ pub(crate) fn check_spec(spec: &TokenSpec, now: SystemTime) -> Result<u64, Creat
     if !is_relay_address(&spec.relay) {
         return Err(CreateTokenError::Relay(spec.relay.clone()));
     }
-    check_patterns(&spec.publish)?;
-    check_patterns(&spec.dial)?;
+    if let Some(count) = too_many(&spec.grants) {
+        return Err(CreateTokenError::TooManyPatterns(count));
+    }
     if spec.uses == 0 {
         return Err(CreateTokenError::Uses);
     }
@@ -249,11 +234,16 @@ pub(crate) fn check_spec(spec: &TokenSpec, now: SystemTime) -> Result<u64, Creat
     from_unix_s(expires_s).map(|_| expires_s).ok_or(CreateTokenError::Ttl)
 }
 
-pub(crate) fn check_patterns(patterns: &[String]) -> Result<(), CreateTokenError> {
-    if patterns.len() > MAX_PATTERNS {
-        return Err(CreateTokenError::TooManyPatterns(patterns.len()));
-    }
-    patterns.iter().try_for_each(|pattern| check_pattern(pattern)).map_err(CreateTokenError::Pattern)
+/// What texts of a token or a relay grant; `None` when one is no pattern, or there are too many.
+pub(crate) fn read_grants(publish: &[String], dial: &[String]) -> Option<Grants> {
+    let patterns = |texts: &[String]| texts.iter().map(|text| text.parse().ok()).collect::<Option<Vec<_>>>();
+    let grants = Grants { publish: patterns(publish)?, dial: patterns(dial)? };
+    too_many(&grants).is_none().then_some(grants)
+}
+
+/// How many patterns of one kind there are, if that is more than [`MAX_PATTERNS`].
+fn too_many(grants: &Grants) -> Option<usize> {
+    [grants.publish.len(), grants.dial.len()].into_iter().find(|count| *count > MAX_PATTERNS)
 }
 
 /// Whether `text` can be a token's id, and so a file's name.
@@ -290,6 +280,8 @@ pub(crate) fn from_unix_s(seconds: u64) -> Option<SystemTime> {
 
 #[cfg(test)]
 pub(crate) mod tests {
+    use hopline_names::{MachineName, Pattern};
+
     use super::*;
 
     /// 32 bytes that no text may show.
@@ -312,14 +304,22 @@ pub(crate) mod tests {
         .any(|needle| text.contains(needle))
     }
 
+    pub(crate) fn name(text: &str) -> MachineName {
+        text.parse().unwrap()
+    }
+
+    pub(crate) fn grants(publish: &[&str], dial: &[&str]) -> Grants {
+        let patterns = |texts: &[&str]| texts.iter().map(|text| text.parse().unwrap()).collect();
+        Grants { publish: patterns(publish), dial: patterns(dial) }
+    }
+
     pub(crate) fn canary_token(relay: &str, authority: Fingerprint) -> Token {
         Token {
             relay: relay.to_owned(),
             authority,
             id: "0123456789abcdef".to_owned(),
             secret: Zeroizing::new(*CANARY),
-            publish: vec!["ledger".to_owned()],
-            dial: vec!["batch-*".to_owned()],
+            grants: grants(&["ledger"], &["batch-*"]),
             expires_s: 4_000_000_000,
         }
     }
@@ -353,8 +353,8 @@ pub(crate) mod tests {
     #[test]
     fn the_longest_token_can_be_read() {
         let mut token = canary_token("relay.example:7443", [7; 32]);
-        token.publish = vec!["p".repeat(63); MAX_PATTERNS];
-        token.dial = vec!["d".repeat(63); MAX_PATTERNS];
+        let longest = vec![Pattern::new(&"p".repeat(63)).unwrap(); MAX_PATTERNS];
+        token.grants = Grants { publish: longest.clone(), dial: longest };
         assert_eq!(token.reveal().parse::<Token>().unwrap(), token);
     }
 
@@ -394,8 +394,7 @@ pub(crate) mod tests {
         let now = SystemTime::UNIX_EPOCH + Duration::from_secs(1_000);
         let good = TokenSpec {
             relay: "relay:1".to_owned(),
-            publish: Vec::new(),
-            dial: Vec::new(),
+            grants: Grants::default(),
             ttl: Duration::from_secs(60),
             uses: 1,
         };
@@ -406,8 +405,7 @@ pub(crate) mod tests {
             check_spec(&spec, now).unwrap_err()
         };
         assert!(matches!(refused(|s| s.relay = "relay".to_owned()), CreateTokenError::Relay(_)));
-        assert!(matches!(refused(|s| s.publish = vec!["A".to_owned()]), CreateTokenError::Pattern(_)));
-        let many = refused(|s| s.dial = vec!["a".to_owned(); 65]);
+        let many = refused(|s| s.grants = grants(&[], &["a"; 65]));
         assert!(matches!(many, CreateTokenError::TooManyPatterns(65)));
         assert!(matches!(refused(|s| s.uses = 0), CreateTokenError::Uses));
         assert!(matches!(refused(|s| s.ttl = Duration::from_millis(999)), CreateTokenError::Ttl));

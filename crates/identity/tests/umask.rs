@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use hopline_identity::{RelayState, TokenSpec, create_token, join, serve_join};
+use hopline_names::Grants;
 use tokio::net::TcpListener;
 use tokio_rustls::TlsAcceptor;
 
@@ -26,12 +27,11 @@ async fn nothing_is_open_to_others_under_any_umask() {
     let parent = tempfile::tempdir().unwrap();
     rustix::process::umask(rustix::fs::Mode::empty());
     let (relay_dir, machine_dir) = (parent.path().join("relay"), parent.path().join("machine"));
-    let state = RelayState::open(&relay_dir, "relay-a").unwrap();
+    let state = RelayState::open(&relay_dir, &"relay-a".parse().unwrap()).unwrap();
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let spec = TokenSpec {
         relay: listener.local_addr().unwrap().to_string(),
-        publish: vec!["ledger".to_owned()],
-        dial: Vec::new(),
+        grants: Grants { publish: vec!["ledger".parse().unwrap()], dial: Vec::new() },
         ttl: Duration::from_secs(60),
         uses: 1,
     };
@@ -41,7 +41,8 @@ async fn nothing_is_open_to_others_under_any_umask() {
         let stream = TlsAcceptor::from(state.server_config()).accept(tcp).await.unwrap();
         serve_join(stream, &state).await.unwrap();
     };
-    let (joined, ()) = tokio::join!(join(&token, "web-1", &machine_dir), serving);
+    let name = "web-1".parse().unwrap();
+    let (joined, ()) = tokio::join!(join(&token, &name, &machine_dir), serving);
     joined.unwrap();
 
     let mut found = Vec::new();

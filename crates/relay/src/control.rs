@@ -33,14 +33,14 @@ pub(crate) async fn serve(hub: Arc<Hub>, id: LinkId, session: Session, passing: 
             return None;
         }
         link.control = Some(sender);
-        Some((link.machine.to_string(), Arc::clone(&link.agents_changed)))
+        Some((link.identity.name.to_string(), Arc::clone(&link.agents_changed)))
     });
     let Some((machine, agents_changed)) = machine else {
         return session.abort(Code::PROTOCOL, "a link has one control session");
     };
     session.answer(Bytes::new());
     let version = env!("CARGO_PKG_VERSION").to_owned();
-    hub.tell(id, RelayToEdge::Welcome(Welcome { relay: hub.name.clone(), version, machine }));
+    hub.tell(id, RelayToEdge::Welcome(Welcome { relay: hub.name.to_string(), version, machine }));
     let mut decoder = ControlDecoder::new();
     loop {
         tokio::select! {
@@ -149,7 +149,7 @@ fn on_announce(hub: &Arc<Hub>, id: LinkId, announce: &Announce) {
 
 /// A process that was sent away is back, and a newer one is here: its link stays, and may do nothing.
 fn stand_by(hub: &Hub, id: LinkId) {
-    let machine = hub.peek(|state| state.links.get(&id).map(|link| link.machine.clone()));
+    let machine = hub.peek(|state| state.links.get(&id).map(|link| link.identity.name.clone()));
     if let Some(machine) = machine
         && hub.is_news(machine.as_str(), "stands by")
     {
@@ -161,7 +161,7 @@ fn stand_by(hub: &Hub, id: LinkId) {
 /// A machine's newer process has taken over from this link's.
 fn replace(hub: &Arc<Hub>, older: LinkId, newer: LinkId) {
     let address =
-        |id| hub.peek(|state| state.links.get(&id).map(|link| (link.machine.clone(), link.address)));
+        |id| hub.peek(|state| state.links.get(&id).map(|link| (link.identity.name.clone(), link.address)));
     if let (Some((machine, old)), Some((_, new))) = (address(older), address(newer)) {
         tracing::warn!(%machine, %old, %new, "a newer process of this machine takes over; the older one stands by until it has gone");
     }
@@ -183,13 +183,14 @@ fn send_away(hub: &Arc<Hub>, id: LinkId) {
 
 #[cfg(test)]
 mod tests {
-    use hopline_route_proto::{MAX_AGENTS_TOLD, MAX_NAME_LEN};
+    use hopline_names::MAX_LEN;
+    use hopline_route_proto::MAX_AGENTS_TOLD;
 
     use super::*;
 
     #[test]
     fn the_longest_news_fit_in_one_message() {
-        let name = "x".repeat(MAX_NAME_LEN);
+        let name = "x".repeat(MAX_LEN);
         let agent = AgentFact {
             instance: Bytes::from_static(&[255; 16]),
             machine: name.clone(),

@@ -8,7 +8,8 @@ use std::time::{Duration, Instant};
 
 use hopline_identity::{MachineIdentity, RelayState};
 use hopline_link::{Code, Limits, LinkEnd as MuxEnd, Liveness, Mux};
-use hopline_route_proto::{Draining, Name, RelayToEdge, Restored};
+use hopline_names::MachineName;
+use hopline_route_proto::{Draining, RelayToEdge, Restored};
 use tokio::sync::{Notify, mpsc, oneshot};
 
 use crate::RelayConfig;
@@ -26,7 +27,6 @@ pub(crate) struct LinkEntry {
     pub(crate) mux: Mux,
     /// What the machine's record said last.
     pub(crate) identity: MachineIdentity,
-    pub(crate) machine: Name,
     pub(crate) address: SocketAddr,
     /// To the link's control session, once the edge has opened it.
     pub(crate) control: Option<mpsc::Sender<RelayToEdge>>,
@@ -75,7 +75,7 @@ impl Settings {
 #[derive(Debug)]
 pub(crate) struct Hub {
     pub(crate) identity: RelayState,
-    pub(crate) name: String,
+    pub(crate) name: MachineName,
     pub(crate) instance: [u8; 16],
     pub(crate) started: Instant,
     /// Set once the relay is on its way out.
@@ -168,7 +168,7 @@ impl Hub {
                 }
                 Event::Restored(id) => {
                     if let Some(link) = state.links.get(&id) {
-                        tracing::info!(machine = %link.machine, address = %link.address, "the newer process of this machine has gone: the one that stood by serves again");
+                        tracing::info!(machine = %link.identity.name, address = %link.address, "the newer process of this machine has gone: the one that stood by serves again");
                         let control = link.control.as_ref();
                         // Without its control session the link is at its end.
                         let _ = control.map(|control| control.try_send(RelayToEdge::Restored(Restored {})));

@@ -30,8 +30,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use hopline_admin::{Address, Server};
-use hopline_identity::{OpenRelayError, RelayState};
+use hopline_identity::{RelayState, StateError};
 use hopline_link::{Code, Limits, Liveness, close_all};
+use hopline_names::MachineName;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
@@ -54,7 +55,7 @@ pub struct RelayConfig {
     /// The state folder: authority, tokens, machines. Made if it is missing.
     pub state: PathBuf,
     /// The relay's name, shown to its edges.
-    pub name: String,
+    pub name: MachineName,
     /// The status address.
     pub admin: Option<Address>,
     /// Host names under which the status is asked for, beside IP addresses and `localhost`.
@@ -78,7 +79,7 @@ impl RelayConfig {
         Self {
             listen: "[::]:7443".to_owned(),
             state: state.into(),
-            name: "relay".to_owned(),
+            name: MachineName::new("relay").expect("it keeps the rule"),
             admin: None,
             admin_hosts: Vec::new(),
             liveness: None,
@@ -95,7 +96,7 @@ impl RelayConfig {
 pub enum StartError {
     /// The state folder.
     #[error(transparent)]
-    State(#[from] OpenRelayError),
+    State(#[from] StateError),
     /// The address for edges.
     #[error("can't listen on {address}: {error}")]
     Listen {

@@ -6,10 +6,10 @@ use std::time::Instant;
 
 use hopline_identity::MachineIdentity;
 use hopline_link::{Code, Mux};
-use hopline_route_proto::{Name, RoutingHeader};
+use hopline_route_proto::RoutingHeader;
 use tokio::task::JoinSet;
 
-use crate::core::{Grants, LinkId, LinkUpError};
+use crate::core::{LinkId, LinkUpError};
 use crate::hub::{Hub, LinkEntry};
 use crate::{control, records, routing};
 
@@ -18,23 +18,17 @@ use crate::{control, records, routing};
 pub(crate) struct NewLink {
     pub(crate) mux: Mux,
     pub(crate) identity: MachineIdentity,
-    pub(crate) machine: Name,
-    pub(crate) grants: Grants,
     pub(crate) address: SocketAddr,
 }
 
 /// Serves a link until it is over.
 pub(crate) async fn serve(hub: &Arc<Hub>, link: NewLink) {
-    let NewLink { mux, identity, machine, grants, address } = link;
+    let NewLink { mux, identity, address } = link;
+    let machine = identity.name.clone();
+    let grants = identity.grants.clone();
     let id = hub.new_link_id();
-    let entry = LinkEntry {
-        mux: mux.clone(),
-        identity,
-        machine: machine.clone(),
-        address,
-        control: None,
-        agents_changed: Arc::default(),
-    };
+    let entry =
+        LinkEntry { mux: mux.clone(), identity, address, control: None, agents_changed: Arc::default() };
     let taken = hub.with(|state| {
         state.router.link_up(id, machine.clone(), grants, Instant::now())?;
         state.links.insert(id, entry);

@@ -6,14 +6,13 @@ use std::time::{Duration, Instant};
 
 use hopline_identity::{ALPN_JOIN, ALPN_LINK, AuthError, MachineIdentity, serve_join};
 use hopline_link::{Abort, Code, Config, Mux, Side, reset_if_dead, tune_tcp};
-use hopline_route_proto::{Glob, Name};
+use hopline_names::MachineName;
 use tokio::net::TcpStream;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 
-use crate::core::Grants;
 use crate::handshakes::{Admitted, Place, Stage};
 use crate::hub::Hub;
 use crate::links::{self, NewLink};
@@ -152,7 +151,7 @@ async fn establish(hub: &Hub, stream: TcpStream, address: SocketAddr, place: &Pl
             place.reach(Stage::Joining);
             match serve_join(tls, &hub.identity).await {
                 Ok(joined) => {
-                    tracing::info!(machine = joined.name, token = joined.token, %address, "machine joined");
+                    tracing::info!(machine = %joined.name, token = joined.token, %address, "machine joined");
                 }
                 Err(error) => tracing::warn!(%address, %error, "join refused"),
             }
@@ -178,9 +177,9 @@ async fn link(hub: &Hub, tls: TlsStream<TcpStream>, address: SocketAddr) -> Opti
     let admitted = match authenticate(hub, &tls).await {
         Ok(admitted) => Ok(admitted),
         Err(refused) => {
-            let machine = refused.machine.as_deref().unwrap_or("?");
+            let machine = refused.machine.as_ref().map_or("?", MachineName::as_str);
             // A machine that was removed tries again and again.
-            if refused.machine.as_ref().is_none_or(|machine| hub.is_news(machine, &refused.log)) {
+            if refused.machine.as_ref().is_none_or(|machine| hub.is_news(machine.as_str(), &refused.log)) {
                 tracing::warn!(machine, %address, error = refused.log, "link refused");
             }
             Err(refused.tell?)
@@ -190,7 +189,7 @@ async fn link(hub: &Hub, tls: TlsStream<TcpStream>, address: SocketAddr) -> Opti
     let config = Config {
         liveness: settings.liveness,
         limits: settings.limits,
-        ..Config::new(Side::Listener, hub.instance, hub.name.clone())
+        ..Config::new(Side::Listener, hub.instance, hub.name.as_str())
     };
     let (mux, driver) = match Mux::new(tls, config) {
         Ok(link) => link,
@@ -205,7 +204,7 @@ async fn link(hub: &Hub, tls: TlsStream<TcpStream>, address: SocketAddr) -> Opti
         return None;
     }
     match admitted {
-        Ok((identity, machine, grants)) => Some(NewLink { mux, identity, machine, grants, address }),
+        Ok(identity) => Some(NewLink { mux, identity, address }),
         Err(abort) => {
             mux.close(abort.code, abort.message);
             // Its goodbye takes a moment.
@@ -218,7 +217,7 @@ async fn link(hub: &Hub, tls: TlsStream<TcpStream>, address: SocketAddr) -> Opti
 /// Why a machine gets no link.
 struct Refused {
     /// Its name, if its certificate has one.
-    machine: Option<String>,
+    machine: Option<MachineName>,
     /// For our log.
     log: String,
     /// For the machine; nothing for a stranger.
@@ -227,7 +226,7 @@ struct Refused {
 
 impl Refused {
     fn new(error: &AuthError) -> Self {
-        let unknown = |name: &str| {
+        let unknown = |name: &MachineName| {
             let text = format!(
                 "this relay does not know machine {name} by this certificate: it was removed, or has joined anew; join again with a new token"
             );
@@ -238,41 +237,23 @@ impl Refused {
             AuthError::UnknownMachine { name } | AuthError::OtherKey { name } => {
                 (Some(name.clone()), unknown(name))
             }
-            AuthError::State(_) => {
-                let text = "the relay can't read this machine's record; the relay's log says why";
-                (None, Some(Abort::new(Code::INTERNAL, text)))
-            }
+            AuthError::State(_) => return Self::unreadable(error.to_string()),
         };
         Self { machine, log: error.to_string(), tell }
     }
+
+    /// The machine's record could not be read: ours to mend.
+    fn unreadable(log: String) -> Self {
+        let text = "the relay can't read this machine's record; the relay's log says why";
+        Self { machine: None, log, tell: Some(Abort::new(Code::INTERNAL, text)) }
+    }
 }
 
-async fn authenticate(
-    hub: &Hub,
-    tls: &TlsStream<TcpStream>,
-) -> Result<(MachineIdentity, Name, Grants), Refused> {
+async fn authenticate(hub: &Hub, tls: &TlsStream<TcpStream>) -> Result<MachineIdentity, Refused> {
     let chain = tls.get_ref().1.peer_certificates().unwrap_or_default();
     let chain: Vec<_> = chain.iter().map(|c| c.clone().into_owned()).collect();
     let identity = hub.identity.clone();
     // The machine's record is a file.
     let found = tokio::task::spawn_blocking(move || identity.authenticate(&chain)).await;
-    let fault = |machine: Option<String>, log: String| {
-        let text = "the relay can't read this machine's record; the relay's log says why";
-        Refused { machine, log, tell: Some(Abort::new(Code::INTERNAL, text)) }
-    };
-    let identity =
-        found.map_err(|error| fault(None, error.to_string()))?.map_err(|error| Refused::new(&error))?;
-    match (Name::new(&identity.name), grants(&identity)) {
-        (Ok(machine), Some(grants)) => Ok((identity, machine, grants)),
-        _ => {
-            Err(fault(Some(identity.name.clone()), format!("the machine's record is damaged: {identity:?}")))
-        }
-    }
-}
-
-/// What a machine may do by its record; `None` if that is damaged.
-pub(crate) fn grants(identity: &MachineIdentity) -> Option<Grants> {
-    let globs =
-        |patterns: &[String]| patterns.iter().map(|text| Glob::new(text).ok()).collect::<Option<Vec<_>>>();
-    Some(Grants { publish: globs(&identity.publish)?, dial: globs(&identity.dial)? })
+    found.map_err(|error| Refused::unreadable(error.to_string()))?.map_err(|error| Refused::new(&error))
 }

@@ -14,7 +14,6 @@ use hopline_link::Code;
 use crate::core::LinkId;
 use crate::hub::Hub;
 use crate::links;
-use crate::listen::grants;
 
 /// How often the folder is looked at.
 const LOOK: Duration = Duration::from_millis(250);
@@ -63,7 +62,7 @@ pub(crate) async fn look_at(hub: &Arc<Hub>, links: Vec<LinkId>) {
             Ok(now) => change_grants(hub, id, now),
             Err(error @ (AuthError::UnknownMachine { .. } | AuthError::OtherKey { .. })) => {
                 tracing::warn!(
-                    machine = known.name,
+                    machine = %known.name,
                     link = id.0,
                     "link ended: the machine was removed ({error})"
                 );
@@ -72,9 +71,9 @@ pub(crate) async fn look_at(hub: &Arc<Hub>, links: Vec<LinkId>) {
             }
             Err(error) => {
                 let text = error.to_string();
-                if hub.is_news(&known.name, &text) {
+                if hub.is_news(known.name.as_str(), &text) {
                     tracing::warn!(
-                        machine = known.name,
+                        machine = %known.name,
                         error = text,
                         "can't read the machine's record again: it goes on with what it may do"
                     );
@@ -85,13 +84,7 @@ pub(crate) async fn look_at(hub: &Arc<Hub>, links: Vec<LinkId>) {
 }
 
 fn change_grants(hub: &Hub, id: LinkId, now: MachineIdentity) {
-    let Some(grants) = grants(&now) else {
-        return tracing::error!(
-            machine = now.name,
-            "the machine's record is damaged: it goes on with what it may do"
-        );
-    };
-    let machine = now.name.clone();
+    let (machine, grants) = (now.name.clone(), now.grants.clone());
     let withdrawn = hub.with(|state| {
         if let Some(link) = state.links.get_mut(&id) {
             link.identity = now;
@@ -99,5 +92,5 @@ fn change_grants(hub: &Hub, id: LinkId, now: MachineIdentity) {
         state.router.set_grants(id, grants)
     });
     let withdrawn = withdrawn.iter().map(|name| name.as_str()).collect::<Vec<_>>().join(" ");
-    tracing::info!(machine, link = id.0, withdrawn, "what the machine may do has changed");
+    tracing::info!(%machine, link = id.0, withdrawn, "what the machine may do has changed");
 }

@@ -58,6 +58,7 @@ impl Relay {
 #[cfg(test)]
 mod tests {
     use hopline_link::{Limits, Liveness};
+    use hopline_names::MachineName;
 
     use super::*;
 
@@ -72,7 +73,7 @@ mod tests {
         let second = RelayConfig {
             listen: "127.0.0.1:1".to_owned(),
             state: folder.path().join("other"),
-            name: "other".to_owned(),
+            name: MachineName::new("other").unwrap(),
             admin_hosts: vec!["status.example".to_owned()],
             liveness: Some(Liveness::FAST),
             hold: seconds(3),

@@ -6,7 +6,8 @@ use std::time::Instant;
 
 use hopline_accounting::access::{self, Access};
 use hopline_link::{Abort, Code, OpenError, Session, SpliceEnd, SpliceOutcome, Spliced, splice};
-use hopline_route_proto::{Name, RoutingHeader};
+use hopline_names::MachineName;
+use hopline_route_proto::RoutingHeader;
 use tokio::sync::oneshot;
 
 use crate::core::{HoldId, LinkId, Route};
@@ -24,8 +25,8 @@ struct Asked {
     header: RoutingHeader,
     began: Instant,
     /// The machine that asked, and the one that it was sent on to; not known where no access lines are written.
-    peer: Option<Name>,
-    agent: Option<Name>,
+    peer: Option<MachineName>,
+    agent: Option<MachineName>,
     stage: Stage,
 }
 
@@ -108,8 +109,8 @@ impl Asked {
         let Some((service, id)) = self.header.service().zip(self.header.session_id()) else { return };
         let line = Access {
             service: Some(service.as_str()),
-            peer: self.peer.as_ref().map(Name::as_str),
-            agent: self.agent.as_ref().map(Name::as_str),
+            peer: self.peer.as_ref().map(MachineName::as_str),
+            agent: self.agent.as_ref().map(MachineName::as_str),
             duration: self.began.elapsed(),
             forth,
             back,
@@ -137,9 +138,9 @@ impl Drop for Asked {
 
 /// The machine of a link, if access lines are written. A link that is over has taken its name along, so it is asked for
 /// before that.
-fn machine(hub: &Hub, link: LinkId) -> Option<Name> {
+fn machine(hub: &Hub, link: LinkId) -> Option<MachineName> {
     let wanted = tracing::enabled!(target: access::TARGET, tracing::Level::INFO);
-    wanted.then(|| hub.peek(|state| Some(state.links.get(&link)?.machine.clone())))?
+    wanted.then(|| hub.peek(|state| Some(state.links.get(&link)?.identity.name.clone())))?
 }
 
 fn decide(asked: &mut Asked, session: Session) -> Routed {

@@ -47,7 +47,7 @@ impl hopline_admin::Source for Source {
             let services = state.router.services();
             Status::Relay(RelayStatus {
                 role: Role::Relay,
-                name: hub.name.clone(),
+                name: hub.name.to_string(),
                 version: env!("CARGO_PKG_VERSION").to_owned(),
                 uptime_s: seconds(hub.started.elapsed()),
                 state: if hub.is_draining() { RelayState::Draining } else { RelayState::Up },

@@ -6,6 +6,7 @@ use std::time::{Duration, SystemTime};
 
 use hopline_identity::{Machine, TokenSpec, create_token, join, relay_server_name};
 use hopline_link::{Config, Mux, Side};
+use hopline_names::Grants;
 use hopline_relay::{Relay, RelayConfig};
 use tempfile::TempDir;
 use tokio::net::TcpStream;
@@ -20,7 +21,7 @@ const EACH: usize = 30;
 async fn link(machine: &Machine, address: std::net::SocketAddr) -> Mux {
     let stream = TcpStream::connect(address).await.unwrap();
     let tls = TlsConnector::from(machine.client_config()).connect(relay_server_name(), stream).await.unwrap();
-    let mux = Mux::spawn(tls, Config::new(Side::Dialer, [7; 16], machine.name())).unwrap();
+    let mux = Mux::spawn(tls, Config::new(Side::Dialer, [7; 16], machine.name().as_str())).unwrap();
     mux.up().await.unwrap();
     mux
 }
@@ -36,8 +37,7 @@ async fn links_that_are_up_take_no_place_of_the_handshake() {
     let address = relay.local_addr().unwrap();
     let spec = TokenSpec {
         relay: address.to_string(),
-        publish: vec!["*".to_owned()],
-        dial: vec!["*".to_owned()],
+        grants: Grants { publish: Vec::new(), dial: vec!["*".parse().unwrap()] },
         ttl: Duration::from_secs(600),
         uses: u32::try_from(LINKS / EACH).unwrap(),
     };
@@ -45,7 +45,7 @@ async fn links_that_are_up_take_no_place_of_the_handshake() {
     let mut links = Vec::new();
     for number in 0..LINKS / EACH {
         let name = format!("machine-{number}");
-        let machine = join(&token, &name, &folder.path().join(&name)).await.unwrap();
+        let machine = join(&token, &name.parse().unwrap(), &folder.path().join(&name)).await.unwrap();
         for _ in 0..EACH {
             let up = tokio::time::timeout(Duration::from_secs(10), link(&machine, address)).await;
             links.push(up.unwrap_or_else(|_| panic!("link {} has no place", links.len())));

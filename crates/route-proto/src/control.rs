@@ -8,11 +8,10 @@
 //! 2`), with nothing between them. Their data together are the message, at most [`MAX_WHOLE_LEN`]. A peer that
 //! does not know parts skips them, as it skips every message that it does not know.
 
-use bytes::Bytes;
-use prost::Message as _;
-
-use crate::ident::{IdentError, InstanceId};
 use crate::varint;
+use bytes::Bytes;
+use hopline_names::{IdError, InstanceId};
+use prost::Message as _;
 
 /// The longest control message, in bytes, without its length.
 pub const MAX_CONTROL_LEN: usize = 64 * 1_024;
@@ -86,8 +85,8 @@ impl Announce {
     ///
     /// # Errors
     ///
-    /// [`IdentError`] if the field is not 16 bytes.
-    pub fn instance_id(&self) -> Result<InstanceId, IdentError> {
+    /// [`IdError`] if the field is not 16 bytes.
+    pub fn instance_id(&self) -> Result<InstanceId, IdError> {
         InstanceId::try_from(&self.instance[..])
     }
 }
@@ -202,8 +201,8 @@ impl AgentFact {
     ///
     /// # Errors
     ///
-    /// [`IdentError`] if the field is not 16 bytes.
-    pub fn instance_id(&self) -> Result<InstanceId, IdentError> {
+    /// [`IdError`] if the field is not 16 bytes.
+    pub fn instance_id(&self) -> Result<InstanceId, IdError> {
         InstanceId::try_from(&self.instance[..])
     }
 

@@ -22,13 +22,12 @@
 //! Types are in any order; each known one stands at most once. An encoder writes the known fields by type, then
 //! the unknown ones in the order in which they came. A session needs fields 1 and 2; a control open has neither.
 
+use std::str::FromStr;
 use std::time::Duration;
 
-use bytes::Bytes;
-
-use crate::ident::{ConnectionId, InstanceId, SessionId};
-use crate::name::{Name, NameError};
 use crate::varint::{self, VarintError};
+use bytes::Bytes;
+use hopline_names::{ConnectionId, InstanceId, MachineName, NameError, ServiceName, SessionId};
 
 /// The version that this crate reads and writes.
 pub const VERSION: u8 = 1;
@@ -62,7 +61,7 @@ pub enum Target {
     /// A session for the service of this name.
     Session {
         /// The service that is dialled.
-        service: Name,
+        service: ServiceName,
         /// The session, under one id however often it is opened.
         session: SessionId,
     },
@@ -83,7 +82,7 @@ pub struct RoutingHeader {
     pub relay_hops: u64,
     /// The machine that the open comes from. A relay writes the name that the link proved, and believes a header only
     /// when it comes from another relay.
-    pub source: Option<Name>,
+    pub source: Option<MachineName>,
     /// The session is taken up again after its path was lost: so many bytes of it the dialler has received. All that it
     /// has sent comes once more, from the first byte, and the agent skips what it had before.
     pub again: Option<u64>,
@@ -183,7 +182,7 @@ pub enum HeaderError {
 impl RoutingHeader {
     /// The header of a session for `service`, from an edge: no relay crossed, any agent.
     #[must_use]
-    pub const fn session(service: Name, session: SessionId) -> Self {
+    pub const fn session(service: ServiceName, session: SessionId) -> Self {
         Self::with_target(Target::Session { service, session })
     }
 
@@ -209,7 +208,7 @@ impl RoutingHeader {
 
     /// The service that a session is for.
     #[must_use]
-    pub const fn service(&self) -> Option<&Name> {
+    pub const fn service(&self) -> Option<&ServiceName> {
         match &self.target {
             Target::Session { service, .. } => Some(service),
             Target::Control => None,
@@ -318,12 +317,12 @@ fn write_number(out: &mut Vec<u8>, field_type: u64, number: u64) {
 /// The fields read so far.
 #[derive(Default)]
 struct Fields {
-    service: Option<Name>,
+    service: Option<ServiceName>,
     session: Option<SessionId>,
     agent: Option<InstanceId>,
     relay_hops: Option<u64>,
     kind: Option<u64>,
-    source: Option<Name>,
+    source: Option<MachineName>,
     again: Option<u64>,
     time_left: Option<u64>,
     trail: Option<Vec<ConnectionId>>,
@@ -336,8 +335,8 @@ impl Fields {
     fn take(&mut self, field_type: u64, value: &[u8]) -> Result<(), HeaderError> {
         match field_type {
             SERVICE => put(&mut self.service, field_type, name(field_type, value)?),
-            SESSION => put(&mut self.session, field_type, ident(field_type, value)?),
-            AGENT => put(&mut self.agent, field_type, ident(field_type, value)?),
+            SESSION => put(&mut self.session, field_type, id(field_type, value)?),
+            AGENT => put(&mut self.agent, field_type, id(field_type, value)?),
             RELAY_HOPS => put(&mut self.relay_hops, field_type, number(field_type, value)?),
             KIND => put(&mut self.kind, field_type, number(field_type, value)?),
             SOURCE => put(&mut self.source, field_type, name(field_type, value)?),
@@ -396,12 +395,12 @@ fn put<T>(slot: &mut Option<T>, field_type: u64, value: T) -> Result<(), HeaderE
     }
 }
 
-fn name(field_type: u64, value: &[u8]) -> Result<Name, HeaderError> {
+fn name<T: FromStr<Err = NameError>>(field_type: u64, value: &[u8]) -> Result<T, HeaderError> {
     let text = std::str::from_utf8(value).map_err(|_| HeaderError::NotUtf8 { field_type })?;
-    Name::new(text).map_err(|error| HeaderError::Name { field_type, error })
+    text.parse().map_err(|error| HeaderError::Name { field_type, error })
 }
 
-fn ident<'a, T: TryFrom<&'a [u8]>>(field_type: u64, value: &'a [u8]) -> Result<T, HeaderError> {
+fn id<'a, T: TryFrom<&'a [u8]>>(field_type: u64, value: &'a [u8]) -> Result<T, HeaderError> {
     T::try_from(value).map_err(|_| HeaderError::Length { field_type, len: value.len() })
 }
 

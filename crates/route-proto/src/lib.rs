@@ -13,7 +13,7 @@
 //!   behind its length, and a reader skips the fields and the messages that it does not know. The messages are
 //!   written by hand with prost's derive; there is no `.proto` file to compile.
 //!
-//! Names ([`Name`]) and patterns for them ([`Glob`]) are types: what has one holds a name that keeps the rule, so
+//! Names and ids are the types of `hopline-names`: what has one holds a name that keeps the rule, so
 //! encoding cannot fail on a name and nobody checks twice.
 //!
 //! The crate does no I/O and reads no clock. Bytes come in, values go out; no bytes make it panic, and everything
@@ -22,8 +22,6 @@
 mod control;
 mod decoder;
 mod header;
-mod ident;
-mod name;
 mod varint;
 
 pub use control::{
@@ -36,6 +34,4 @@ pub use header::{
     HeaderError, MAX_HEADER_LEN, MAX_TRAIL, MAX_UNKNOWN_FIELDS, MAX_UNKNOWN_LEN, RoutingHeader, Target,
     UnknownField, VERSION,
 };
-pub use ident::{ConnectionId, IdentError, InstanceId, SessionId};
-pub use name::{Glob, GlobError, MAX_GLOB_LEN, MAX_NAME_LEN, Name, NameError};
 pub use varint::VarintError;

@@ -32,7 +32,7 @@ pub(crate) async fn run(args: Join) -> anyhow::Result<ExitCode> {
     let word = token_text::read(&bytes).with_context(|| format!("no join token in {place}"))?;
     let token: Token = word.parse().with_context(|| place)?;
     let name = match args.name {
-        Some(name) => name.to_string(),
+        Some(name) => name,
         None => files::host_name()?,
     };
     let state = files::machine_state(args.state)?;
@@ -41,8 +41,8 @@ pub(crate) async fn run(args: Join) -> anyhow::Result<ExitCode> {
         "joined {} as {}: may publish {}, may dial {}; key and certificate are in {}\n",
         token.relay(),
         machine.name(),
-        list_of(machine.publish()),
-        list_of(machine.dial()),
+        list_of(&machine.grants().publish),
+        list_of(&machine.grants().dial),
         state.display()
     ))?;
     Ok(ExitCode::SUCCESS)

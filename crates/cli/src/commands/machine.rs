@@ -15,7 +15,7 @@ pub(crate) fn list(args: &RelayState) -> anyhow::Result<ExitCode> {
     let listing = list_machines(&files::relay_state(args.state.clone())?)?;
     for machine in listing.records {
         let expires = humantime::format_rfc3339_seconds(machine.expires);
-        let (publish, dial) = (list_of(&machine.publish), list_of(&machine.dial));
+        let (publish, dial) = (list_of(&machine.grants.publish), list_of(&machine.grants.dial));
         writeln!(text, "{}  publish {publish}  dial {dial}  certificate until {expires}", machine.name)?;
     }
     files::say(&text)?;

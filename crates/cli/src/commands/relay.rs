@@ -62,7 +62,7 @@ async fn config_of(args: &args::Relay, file: RelayFileConfig) -> anyhow::Result<
         config.listen = listen.to_string();
     }
     config.name = match &args.name {
-        Some(name) => name.to_string(),
+        Some(name) => name.clone(),
         None => files::host_name().unwrap_or(config.name),
     };
     let (listen, hosts) = file.admin.map(|admin| (admin.listen, admin.hosts)).unzip();

@@ -6,6 +6,7 @@ use std::time::SystemTime;
 
 use hopline_config::LogConfig;
 use hopline_identity::{StateError, TokenSpec, create_token, list_tokens, revoke_token};
+use hopline_names::{Grants, Pattern};
 use zeroize::Zeroizing;
 
 use crate::args::{RelayState, TokenCreate, TokenRevoke};
@@ -18,8 +19,7 @@ pub(crate) fn create(args: &TokenCreate) -> anyhow::Result<ExitCode> {
     );
     let spec = TokenSpec {
         relay: args.relay.clone(),
-        publish: args.publish.clone(),
-        dial: args.dial.clone(),
+        grants: Grants { publish: args.publish.clone(), dial: args.dial.clone() },
         ttl: args.ttl,
         uses: args.uses,
     };
@@ -59,8 +59,8 @@ pub(crate) fn list(args: &RelayState) -> anyhow::Result<ExitCode> {
             token.id,
             token.uses_left,
             token.uses,
-            list_of(&token.publish),
-            list_of(&token.dial)
+            list_of(&token.grants.publish),
+            list_of(&token.grants.dial)
         )?;
     }
     files::say(&text)?;
@@ -82,6 +82,7 @@ pub(crate) fn revoke(args: &TokenRevoke) -> anyhow::Result<ExitCode> {
 }
 
 /// Patterns as a person reads them.
-pub(crate) fn list_of(patterns: &[String]) -> String {
-    if patterns.is_empty() { "nothing".to_owned() } else { patterns.join(",") }
+pub(crate) fn list_of(patterns: &[Pattern]) -> String {
+    let texts: Vec<&str> = patterns.iter().map(Pattern::as_str).collect();
+    if texts.is_empty() { "nothing".to_owned() } else { texts.join(",") }
 }

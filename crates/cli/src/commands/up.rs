@@ -50,7 +50,7 @@ pub(crate) async fn run(args: Up, mut stop: Stop) -> anyhow::Result<ExitCode> {
     let machine = Machine::load(&folder)?;
     let mut renewal = Renewal::watch(folder, &machine);
     tracing::info!(
-        machine = machine.name(),
+        machine = %machine.name(),
         services = checked.config.services.len(),
         mappings = checked.config.connect.len(),
         version = env!("CARGO_PKG_VERSION"),

@@ -2,11 +2,12 @@
 
 use std::time::Duration;
 
+use hopline_names::ServiceName;
+
 use crate::address::Listen;
 use crate::edge::OPEN_TIMEOUT;
 use crate::env::Env;
 use crate::fault::{Position, Report};
-use crate::name::ServiceName;
 use crate::path::MAX_SOCKET_PATH_BYTES;
 use crate::section::{Field, Place, Section};
 

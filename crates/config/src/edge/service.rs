@@ -2,11 +2,11 @@
 
 use std::str::FromStr;
 
+use hopline_names::{Pattern, ServiceName};
+
 use crate::address::Endpoint;
-use crate::edge::parse_globs;
+use crate::edge::parse_patterns;
 use crate::fault::Report;
-use crate::glob::Glob;
-use crate::name::ServiceName;
 use crate::section::{Field, Place, Section};
 
 /// What a service speaks.
@@ -30,13 +30,13 @@ pub struct ServiceConfig {
     /// Whether the target comes from `forward:`, so that the last hop crosses a network.
     pub forward: bool,
     /// The machines that may dial it; `None` when the file leaves that to the relay's policy.
-    pub allow: Option<Vec<Glob>>,
+    pub allow: Option<Vec<Pattern>>,
 }
 
 pub(super) fn parse(name: ServiceName, field: Field<'_>, report: &mut Report) -> Option<ServiceConfig> {
     let section = Section::open(field, Place::Service, report)?;
     let allow = section.field("allow").and_then(|field| {
-        let globs = parse_globs(&field, report)?;
+        let globs = parse_patterns(&field, report)?;
         if globs.is_empty() {
             report.notice(field.node.at, &field.path, "an empty list: no machine may dial this service");
         }

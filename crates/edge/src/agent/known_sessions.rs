@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use hopline_link::Session;
-use hopline_route_proto::{Name, SessionId};
+use hopline_names::{MachineName, SessionId};
 use tokio::sync::mpsc;
 
 /// How long an id is remembered. A sidecar attempts to resume for a minute at most, and a relay holds that for its `hold`.
@@ -22,7 +22,7 @@ const MAX_KNOWN: usize = 1 << 16;
 const RESUMES: usize = 4;
 
 /// The machine that a session comes from, by the relay's word, and its id: no machine can reach another's session.
-pub(crate) type Key = (Option<Name>, SessionId);
+pub(crate) type Key = (Option<MachineName>, SessionId);
 
 /// A session that was opened again under its id.
 #[derive(Debug)]
@@ -198,7 +198,7 @@ mod tests {
     fn key(number: u32) -> Key {
         let mut id = [0; 16];
         id[..4].copy_from_slice(&number.to_be_bytes());
-        (Some(Name::new("web-1").unwrap()), SessionId::new(id))
+        (Some(MachineName::new("web-1").unwrap()), SessionId::new(id))
     }
 
     #[tokio::test]
@@ -210,7 +210,7 @@ mod tests {
         assert_eq!(session.next_attempt().await.received, 7);
         // Another machine's session of the same id is another session.
         let (_, id) = key(1);
-        let other = (Some(Name::new("web-2").unwrap()), id);
+        let other = (Some(MachineName::new("web-2").unwrap()), id);
         assert!(matches!(known.resume(&other, source.attempt(0), now), Lookup::New(_)));
 
         assert!(matches!(known.resume(&key(1), source.attempt(8), now), Lookup::Taken));

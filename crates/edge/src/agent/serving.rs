@@ -7,7 +7,7 @@ use bytes::Bytes;
 use hopline_accounting::access::Access;
 use hopline_config::Protocol;
 use hopline_link::{Abort, Code, Session};
-use hopline_route_proto::{ConnectionId, SessionId};
+use hopline_names::{ConnectionId, SessionId};
 use tokio::time::{Instant, sleep_until, timeout};
 
 use super::Service;

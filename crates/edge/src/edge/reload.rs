@@ -53,7 +53,7 @@ impl Edge {
             return Ok(false);
         }
         if machine.name() != now.name() {
-            let (found, known) = (machine.name().to_owned(), now.name().to_owned());
+            let (found, known) = (machine.name().to_string(), now.name().to_string());
             return Err(RenewError::OtherMachine { found, known });
         }
         // Where the file names the relays, what the token named does not matter.

@@ -238,12 +238,12 @@ impl UplinkTask {
     async fn start(&self, dialled: Dialled, tasks: &mut JoinSet<()>) -> Result<Started, LinkEnd> {
         let Dialled { tls, machine } = dialled;
         let (tcp, session) = tls.get_ref();
-        let peer = session.peer_certificates().and_then(relay_name);
+        let peer = session.peer_certificates().and_then(relay_name).map(|name| name.to_string());
         let address = tcp.peer_addr().map(|address| address.to_string()).ok();
         let uplinks = &self.uplinks;
         let config = Config {
             liveness: Some(uplinks.liveness),
-            ..Config::new(Side::Dialer, *uplinks.instance.as_bytes(), uplinks.machine.name())
+            ..Config::new(Side::Dialer, *uplinks.instance.as_bytes(), uplinks.machine.name().as_str())
         };
         let (mux, driver) = Mux::new(tls, config)
             .map_err(|error| LinkEnd::Closed(Abort::new(Code::INTERNAL, error.to_string())))?;

@@ -49,20 +49,21 @@ impl Mapping {
         let connection = Connection::new(stream);
         let Some(local) = connection.stream() else { return Ok(()) };
         let inspected = self.inspection.connect();
-        let service = self.config.service.as_str();
+        let service = &self.config.service;
         let opening = Opening::new(shared, local, service, &self.figures, deadline, inspected.clone());
-        let carried = match opening {
-            Ok(opening) => opening.carry().await,
-            Err(abort) => return Err(self.failed(abort)),
-        };
-        let Carried { mut flow, session, result, id, relay, agent } = carried;
+        let Carried { mut flow, session, result, id, relay, agent } = opening.carry().await;
         let ended_by = ended_by(&flow, &result);
         let last_words = |abort: &Abort| {
             let inspected = inspected.as_ref().filter(|_| self.config.explain)?;
             let cause = Cause {
                 reason: &abort.code.name(),
                 hop: u8::try_from(abort.hops).unwrap_or(u8::MAX),
-                between: between(abort, shared.uplinks.machine.name(), relay.as_deref(), agent.as_deref()),
+                between: between(
+                    abort,
+                    shared.uplinks.machine.name().as_str(),
+                    relay.as_deref(),
+                    agent.as_deref(),
+                ),
                 // One that was cut at once was not silent.
                 silent: abort.silent_ms.map(Duration::from_millis).filter(|silent| *silent >= SILENCE),
             };
@@ -84,7 +85,7 @@ impl Mapping {
         }
         let broken = result.as_ref().err().map(Broken::abort);
         let line = Access {
-            mapping: Some(service),
+            mapping: Some(service.as_str()),
             peer: agent.as_deref(),
             relay: relay.as_deref(),
             duration: began.elapsed(),

@@ -10,7 +10,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use hopline_link::{Abort, Code, Mux, OpenError, Session};
-use hopline_route_proto::{ConnectionId, Name, RoutingHeader, SessionId};
+use hopline_names::{ConnectionId, ServiceName, SessionId};
+use hopline_route_proto::RoutingHeader;
 
 use super::Shared;
 use crate::figures::Figures;
@@ -57,7 +58,7 @@ pub(crate) struct Carried {
 pub(crate) struct Opening<'a> {
     uplinks: &'a Arc<Uplinks>,
     local: &'a LocalStream,
-    service: Name,
+    service: ServiceName,
     figures: &'a Figures,
     id: SessionId,
     /// The agent that the last open named.
@@ -78,16 +79,15 @@ impl<'a> Opening<'a> {
     pub(super) fn new(
         shared: &'a Shared,
         local: &'a LocalStream,
-        service: &str,
+        service: &ServiceName,
         figures: &'a Figures,
         deadline: Instant,
         inspected: Option<Arc<Inspected>>,
-    ) -> Result<Self, Abort> {
-        let service = Name::new(service).map_err(|error| Abort::new(Code::INTERNAL, error.to_string()))?;
-        Ok(Self {
+    ) -> Self {
+        Self {
             uplinks: &shared.uplinks,
             local,
-            service,
+            service: service.clone(),
             figures,
             id: SessionId::new(rand::random()),
             agent: None,
@@ -98,7 +98,7 @@ impl<'a> Opening<'a> {
             relay: None,
             app_gone: false,
             trail: shared.trails.of(local),
-        })
+        }
     }
 
     /// Opens the session and carries it to its end, over as many paths as it takes within the replay window.

@@ -7,13 +7,13 @@ use tokio_rustls::TlsAcceptor;
 use super::*;
 use crate::RelayState;
 use crate::files::faults::Failing;
-use crate::token::tests::{CANARY, canary_token, leaks};
+use crate::token::tests::{CANARY, canary_token, grants, leaks, name};
 use crate::wire::Refused;
 
 /// A relay with the right authority that answers one join with whatever `reply` makes of the request.
 async fn join_with(reply: impl FnOnce(&RelayState, JoinRequest) -> Vec<u8>) -> (JoinError, Token, TempDir) {
     let (relay_dir, machine_dir) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
-    let state = RelayState::open(relay_dir.path(), "relay-a").unwrap();
+    let state = RelayState::open(relay_dir.path(), &name("relay-a")).unwrap();
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap().to_string();
     let token = canary_token(&address, state.authority_fingerprint());
@@ -26,7 +26,8 @@ async fn join_with(reply: impl FnOnce(&RelayState, JoinRequest) -> Vec<u8>) -> (
         stream.write_all(&bytes).await.unwrap();
         stream.shutdown().await.unwrap();
     };
-    let (joined, ()) = tokio::join!(join(&token, "web-1", machine_dir.path()), serving);
+    let name = name("web-1");
+    let (joined, ()) = tokio::join!(join(&token, &name, machine_dir.path()), serving);
     (joined.unwrap_err(), token, machine_dir)
 }
 
@@ -37,12 +38,12 @@ fn framed(outcome: Option<Outcome>) -> Vec<u8> {
 }
 
 /// The honest reply for `key` as machine `name`.
-fn issued(state: &RelayState, name: &str, key: &KeyPair) -> Issued {
+fn issued(state: &RelayState, name: &MachineName, key: &KeyPair) -> Issued {
     let certificate = state.authority().issue_machine(name, key, std::time::SystemTime::now()).unwrap();
     Issued {
         chain_der: vec![certificate.to_vec()],
         ca_der: state.authority().certificate().to_vec(),
-        name: name.to_owned(),
+        name: name.to_string(),
         publish: Vec::new(),
         dial: Vec::new(),
     }
@@ -64,14 +65,14 @@ fn assert_nothing_stored(dir: &TempDir) {
 #[tokio::test]
 async fn a_certificate_for_another_key_or_name_is_not_stored() {
     let (error, _, dir) = join_with(|state, _| {
-        framed(Some(Outcome::Issued(issued(state, "web-1", &KeyPair::generate().unwrap()))))
+        framed(Some(Outcome::Issued(issued(state, &name("web-1"), &KeyPair::generate().unwrap()))))
     })
     .await;
     assert_eq!(fault(&error), "its certificate is for another key");
     assert_nothing_stored(&dir);
 
     let (error, _, dir) = join_with(|state, _| {
-        framed(Some(Outcome::Issued(issued(state, "web-2", &KeyPair::generate().unwrap()))))
+        framed(Some(Outcome::Issued(issued(state, &name("web-2"), &KeyPair::generate().unwrap()))))
     })
     .await;
     assert_eq!(fault(&error), "its certificate is for another name");
@@ -81,9 +82,9 @@ async fn a_certificate_for_another_key_or_name_is_not_stored() {
 #[tokio::test]
 async fn an_authority_other_than_the_pinned_one_is_not_stored() {
     let other = tempfile::tempdir().unwrap();
-    let other = RelayState::open(other.path(), "relay-b").unwrap();
+    let other = RelayState::open(other.path(), &name("relay-b")).unwrap();
     let (error, _, dir) = join_with(|_, _| {
-        framed(Some(Outcome::Issued(issued(&other, "web-1", &KeyPair::generate().unwrap()))))
+        framed(Some(Outcome::Issued(issued(&other, &name("web-1"), &KeyPair::generate().unwrap()))))
     })
     .await;
     assert_eq!(fault(&error), "it names another certificate authority than the token");
@@ -119,13 +120,13 @@ async fn a_refusal_is_shown_bounded_and_without_control_characters() {
 #[tokio::test]
 async fn a_machine_shows_no_key() {
     let (relay_dir, machine_dir) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
-    let state = RelayState::open(relay_dir.path(), "relay-a").unwrap();
-    let place = Place::prepare(machine_dir.path(), "web-1").unwrap();
-    let busy = Place::prepare(machine_dir.path(), "web-1").err();
+    let state = RelayState::open(relay_dir.path(), &name("relay-a")).unwrap();
+    let place = Place::prepare(machine_dir.path(), &name("web-1")).unwrap();
+    let busy = Place::prepare(machine_dir.path(), &name("web-1")).err();
     assert!(matches!(busy, Some(JoinError::Busy { .. })), "one join at a time in a folder");
     let (der, pem) = (place.key.serialize_der(), place.key.serialize_pem());
-    let issued = issued(&state, "web-1", &place.key);
-    place.store("relay:1", issued).unwrap();
+    let issued = issued(&state, &name("web-1"), &place.key);
+    place.store(&name("web-1"), "relay:1", Grants::default(), issued).unwrap();
     let machine = Machine::load(machine_dir.path()).unwrap();
     let text = format!("{machine:?} {machine:#?}");
     assert!(text.contains("web-1"));
@@ -141,7 +142,7 @@ async fn a_machine_shows_no_key() {
 #[tokio::test]
 async fn a_disk_that_fails_at_the_machine_spends_no_token() {
     let relay_dir = tempfile::tempdir().unwrap();
-    let state = RelayState::open(relay_dir.path(), "relay-a").unwrap();
+    let state = RelayState::open(relay_dir.path(), &name("relay-a")).unwrap();
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap().to_string();
     tokio::spawn(async move {
@@ -154,8 +155,7 @@ async fn a_disk_that_fails_at_the_machine_spends_no_token() {
     });
     let spec = crate::TokenSpec {
         relay: address,
-        publish: Vec::new(),
-        dial: vec!["*".to_owned()],
+        grants: grants(&[], &["*"]),
         ttl: std::time::Duration::from_secs(600),
         uses: 1,
     };
@@ -164,7 +164,7 @@ async fn a_disk_that_fails_at_the_machine_spends_no_token() {
         let token = crate::create_token(relay_dir.path(), &spec, std::time::SystemTime::now()).unwrap();
         let parent = tempfile::tempdir().unwrap();
         let dir = parent.path().join("machine");
-        let name = format!("web-{good}");
+        let name = name(&format!("web-{good}"));
         let failing = Failing::after(&dir, good);
         let joined = join(&token, &name, &dir).await;
         if !failing.met() {

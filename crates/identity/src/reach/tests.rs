@@ -3,6 +3,7 @@ use tokio_rustls::TlsAcceptor;
 
 use super::*;
 use crate::RelayState;
+use crate::token::tests::name;
 
 /// A relay that takes TLS connections at an address of this machine.
 async fn relay(state: &RelayState) -> SocketAddr {
@@ -28,7 +29,7 @@ async fn refused(host: &str) -> Option<SocketAddr> {
 
 fn state() -> (RelayState, tempfile::TempDir) {
     let dir = tempfile::tempdir().unwrap();
-    (RelayState::open(dir.path(), "relay-a").unwrap(), dir)
+    (RelayState::open(dir.path(), &name("relay-a")).unwrap(), dir)
 }
 
 async fn raced(addresses: &[SocketAddr], state: &RelayState) -> Result<SocketAddr, String> {

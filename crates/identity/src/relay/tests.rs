@@ -3,12 +3,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use super::*;
 use crate::files::faults::Failing;
 use crate::list_tokens;
+use crate::token::tests::{grants, name};
 
 fn spec() -> TokenSpec {
     TokenSpec {
         relay: "relay:1".to_owned(),
-        publish: Vec::new(),
-        dial: vec!["*".to_owned()],
+        grants: grants(&[], &["*"]),
         ttl: Duration::from_secs(600),
         uses: 1,
     }
@@ -23,7 +23,7 @@ fn a_disk_that_fails_leaves_no_half_authority() {
         let parent = tempfile::tempdir().unwrap();
         let dir = parent.path().join("relay");
         let failing = Failing::after(&dir, good);
-        let opened = RelayState::open(&dir, "relay-a");
+        let opened = RelayState::open(&dir, &name("relay-a"));
         if !failing.met() {
             opened.unwrap();
             break;
@@ -33,13 +33,13 @@ fn a_disk_that_fails_leaves_no_half_authority() {
         opened.unwrap_err();
         // Whatever can be made of it before the relay comes again is good with the relay that comes.
         let early = create_token(&dir, &spec(), SystemTime::now());
-        let state = RelayState::open(&dir, "relay-a").unwrap();
+        let state = RelayState::open(&dir, &name("relay-a")).unwrap();
         if let Ok(token) = early {
             assert_eq!(token.authority, state.authority_fingerprint(), "after {good} changes");
         }
         create_token(&dir, &spec(), SystemTime::now()).unwrap();
         assert_eq!(
-            RelayState::open(&dir, "relay-a").unwrap().authority_fingerprint(),
+            RelayState::open(&dir, &name("relay-a")).unwrap().authority_fingerprint(),
             state.authority_fingerprint()
         );
     }
@@ -53,18 +53,18 @@ fn an_authority_whose_making_was_cut_short_is_made_anew() {
     let making = |dir: &Path| std::fs::write(dir.join(MAKING), "x").unwrap();
     for left in ["ca.key", "ca.pem"] {
         let dir = tempfile::tempdir().unwrap();
-        let first = RelayState::open(dir.path(), "relay-a").unwrap().authority_fingerprint();
+        let first = RelayState::open(dir.path(), &name("relay-a")).unwrap().authority_fingerprint();
         let lost = if left == "ca.key" { "ca.pem" } else { "ca.key" };
         std::fs::remove_file(dir.path().join(lost)).unwrap();
-        RelayState::open(dir.path(), "relay-a").unwrap_err();
+        RelayState::open(dir.path(), &name("relay-a")).unwrap_err();
         making(dir.path());
         create_token(dir.path(), &spec(), SystemTime::now()).unwrap_err();
-        let second = RelayState::open(dir.path(), "relay-a").unwrap().authority_fingerprint();
+        let second = RelayState::open(dir.path(), &name("relay-a")).unwrap().authority_fingerprint();
         assert_ne!(first, second);
 
         create_token(dir.path(), &spec(), SystemTime::now()).unwrap();
         making(dir.path());
-        assert_eq!(RelayState::open(dir.path(), "relay-a").unwrap().authority_fingerprint(), second);
+        assert_eq!(RelayState::open(dir.path(), &name("relay-a")).unwrap().authority_fingerprint(), second);
     }
 }
 
@@ -72,7 +72,7 @@ fn an_authority_whose_making_was_cut_short_is_made_anew() {
 #[test]
 fn a_token_that_could_not_be_written_is_not_there() {
     let dir = tempfile::tempdir().unwrap();
-    RelayState::open(dir.path(), "relay-a").unwrap();
+    RelayState::open(dir.path(), &name("relay-a")).unwrap();
     for good in 0..5 {
         let failing = Failing::after(dir.path(), good);
         create_token(dir.path(), &spec(), SystemTime::now()).unwrap_err();
@@ -88,7 +88,7 @@ fn a_token_that_could_not_be_written_is_not_there() {
 #[test]
 fn a_revocation_waits_for_the_lock() {
     let dir = tempfile::tempdir().unwrap();
-    RelayState::open(dir.path(), "relay-a").unwrap();
+    RelayState::open(dir.path(), &name("relay-a")).unwrap();
     let token = create_token(dir.path(), &spec(), SystemTime::now()).unwrap();
     let path = token_path(dir.path(), token.id());
     let record = std::fs::read(&path).unwrap();
@@ -122,12 +122,12 @@ fn clock(start: SystemTime) -> (Clock, Arc<AtomicU64>) {
 fn a_relay_that_starts_in_1970_makes_an_authority_for_today() {
     let dir = tempfile::tempdir().unwrap();
     let (clock, _) = clock(SystemTime::UNIX_EPOCH + Duration::from_secs(5));
-    let state = RelayState::open_by(dir.path(), "relay-a", clock).unwrap();
+    let state = RelayState::open_by(dir.path(), &name("relay-a"), clock).unwrap();
     let facts = Facts::read(state.authority().certificate()).unwrap();
     let now = SystemTime::now();
     assert!(facts.not_before < now && facts.not_after > now + Duration::from_secs(5 * 365 * 86_400));
     assert_eq!(
-        RelayState::open(dir.path(), "relay-a").unwrap().authority_fingerprint(),
+        RelayState::open(dir.path(), &name("relay-a")).unwrap().authority_fingerprint(),
         state.authority_fingerprint()
     );
     let error = create_token(dir.path(), &spec(), SystemTime::UNIX_EPOCH).unwrap_err().to_string();

@@ -10,7 +10,7 @@ use crate::records::{list_machines, list_tokens};
 use crate::relay::revoke_token;
 use crate::standing::remove_machine;
 use crate::token::Token;
-use crate::token::tests::{CANARY, canary_token, leaks};
+use crate::token::tests::{CANARY, canary_token, leaks, name};
 
 struct Relay {
     state: RelayState,
@@ -21,14 +21,13 @@ struct Relay {
 /// A relay that knows the canary token, good for `uses`.
 fn relay(uses: u32) -> Relay {
     let dir = tempfile::tempdir().unwrap();
-    let state = RelayState::open(dir.path(), "relay-a").unwrap();
+    let state = RelayState::open(dir.path(), &name("relay-a")).unwrap();
     let token = canary_token("relay:1", state.authority_fingerprint());
     let record = TokenRecord {
         id: token.id.clone(),
         secret_sha256: secret_digest(CANARY),
         relay: token.relay.clone(),
-        publish: token.publish.clone(),
-        dial: token.dial.clone(),
+        grants: token.grants.clone(),
         created_s: 1,
         expires_s: token.expires_s,
         uses,
@@ -94,10 +93,10 @@ async fn only_the_key_of_a_signing_request_counts() {
     let greedy = params.serialize_request(&key).unwrap().der().to_vec();
 
     let (result, reply) = answer(&relay.state, &framed(&request(greedy))).await;
-    assert_eq!(result.unwrap().name, "web-1");
+    assert_eq!(result.unwrap().name, name("web-1"));
     let Outcome::Issued(issued) = outcome(&reply) else { panic!("refused") };
     let leaf = x509_parser::parse_x509_certificate(&issued.chain_der[0]).unwrap().1;
-    assert_eq!(Facts::read(&issued.chain_der[0]).unwrap().machine_name(), Some("web-1"));
+    assert_eq!(Facts::read(&issued.chain_der[0]).unwrap().machine_name(), Some(name("web-1")));
     assert_eq!(leaf.subject_alternative_name().unwrap().unwrap().value.general_names.len(), 1);
     let usage = leaf.extended_key_usage().unwrap().unwrap().value;
     assert!(usage.client_auth && !usage.server_auth && !usage.any);
@@ -208,7 +207,10 @@ async fn a_machine_that_did_not_hear_can_join_again_with_its_key() {
     }
     drop(near);
     let result = serving.await.unwrap();
-    assert!(matches!(&result, Err(ServeJoinError::ReplyLost { name, .. }) if name == "web-1"), "{result:?}");
+    assert!(
+        matches!(&result, Err(ServeJoinError::ReplyLost { name, .. }) if name.as_str() == "web-1"),
+        "{result:?}"
+    );
 
     answer(&relay.state, &request).await.0.unwrap();
     let other = framed(&self::request(csr(&KeyPair::generate().unwrap())));

@@ -8,7 +8,7 @@ use hopline_identity::{Clock, DateFault, Machine, RelayState};
 use tokio::net::{TcpListener, TcpStream};
 use tokio_rustls::{TlsAcceptor, TlsConnector};
 
-use crate::common::relay_with_machine;
+use crate::common::{name, relay_with_machine};
 
 const DAY_S: u64 = 86_400;
 
@@ -57,7 +57,7 @@ async fn a_relay_whose_clock_was_wrong_at_its_start_serves_when_it_is_set() {
     let right = now_s() + 200 * DAY_S;
     for wrong in [5, 1_767_225_600, right - 400 * DAY_S, right + 8000 * DAY_S] {
         let hands = Hands::at(wrong);
-        let relay = RelayState::open_by(relay_dir.path(), "relay-a", hands.clock()).unwrap();
+        let relay = RelayState::open_by(relay_dir.path(), &name("relay-a"), hands.clock()).unwrap();
         hands.set(right);
         let machine = Machine::load_by(machine_dir.path(), hands.clock()).unwrap();
         handshake(&machine, &relay).await.unwrap_or_else(|error| panic!("started at {wrong}: {error}"));
@@ -70,7 +70,7 @@ async fn a_relay_that_runs_for_years_renews_its_own_certificate() {
     let (_relay, relay_dir, _machine, machine_dir) = relay_with_machine("web-1").await;
     // It has run for most of a year when the machine joins.
     let hands = Hands::at(now_s() - 300 * DAY_S);
-    let relay = RelayState::open_by(relay_dir.path(), "relay-a", hands.clock()).unwrap();
+    let relay = RelayState::open_by(relay_dir.path(), &name("relay-a"), hands.clock()).unwrap();
     let machine = Machine::load_by(machine_dir.path(), hands.clock()).unwrap();
     for days in [0, 60, 100, 200, 300, 364] {
         hands.set(now_s() + days * DAY_S);
@@ -85,7 +85,7 @@ async fn a_relay_that_runs_for_years_renews_its_own_certificate() {
 #[tokio::test]
 async fn a_machine_whose_clock_is_wrong_links_when_it_is_set() {
     let (_relay, relay_dir, _machine, machine_dir) = relay_with_machine("web-1").await;
-    let relay = RelayState::open(relay_dir.path(), "relay-a").unwrap();
+    let relay = RelayState::open(relay_dir.path(), &name("relay-a")).unwrap();
     let hands = Hands::at(5);
     let machine = Machine::load_by(machine_dir.path(), hands.clock()).unwrap();
     let fault = machine.check_dates().unwrap_err();

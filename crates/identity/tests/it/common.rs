@@ -9,6 +9,7 @@ use hopline_identity::{
     ALPN_JOIN, ALPN_LINK, AuthError, JoinedMachine, Machine, MachineIdentity, RelayState, ServeJoinError,
     Token, TokenSpec, create_token, join, relay_server_name, serve_join,
 };
+use hopline_names::{Grants, MachineName};
 use rustls::pki_types::CertificateDer;
 use rustls::{ClientConfig, ServerConfig};
 use tempfile::TempDir;
@@ -34,7 +35,7 @@ pub(crate) struct Relay {
 
 impl Relay {
     pub(crate) async fn start(dir: &Path) -> Self {
-        let state = RelayState::open(dir, "relay-a").unwrap();
+        let state = RelayState::open(dir, &name("relay-a")).unwrap();
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap().to_string();
         let (sender, outcomes) = mpsc::unbounded_channel();
@@ -118,11 +119,19 @@ pub(crate) async fn impostor(config: ServerConfig) -> String {
     address
 }
 
+pub(crate) fn name(text: &str) -> MachineName {
+    text.parse().unwrap()
+}
+
+pub(crate) fn grants(publish: &[&str], dial: &[&str]) -> Grants {
+    let patterns = |texts: &[&str]| texts.iter().map(|text| text.parse().unwrap()).collect();
+    Grants { publish: patterns(publish), dial: patterns(dial) }
+}
+
 pub(crate) fn spec(relay: &str) -> TokenSpec {
     TokenSpec {
         relay: relay.to_owned(),
-        publish: vec!["ledger".to_owned()],
-        dial: vec!["batch-*".to_owned()],
+        grants: grants(&["ledger"], &["batch-*"]),
         ttl: Duration::from_secs(3600),
         uses: 1,
     }
@@ -137,7 +146,7 @@ pub(crate) async fn relay_with_machine(name: &str) -> (Relay, TempDir, Machine, 
     let (relay_dir, machine_dir) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let mut relay = Relay::start(relay_dir.path()).await;
     let token = token(relay_dir.path(), &relay.address, 1);
-    let machine = join(&token, name, machine_dir.path()).await.unwrap();
+    let machine = join(&token, &self::name(name), machine_dir.path()).await.unwrap();
     relay.joined().await.unwrap();
     (relay, relay_dir, machine, machine_dir)
 }

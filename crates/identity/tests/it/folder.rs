@@ -7,14 +7,14 @@ use std::sync::{Arc, Barrier};
 use std::time::{Duration, SystemTime};
 
 use hopline_identity::{
-    DateFault, LoadMachineError, Machine, OpenRelayError, RelayState, StateError, create_token,
-    list_machines, list_tokens, revoke_token,
+    DateFault, LoadMachineError, Machine, RelayState, StateError, create_token, list_machines, list_tokens,
+    revoke_token,
 };
 use rcgen::{CertificateParams, ExtendedKeyUsagePurpose, Issuer, KeyPair, SanType};
 use tempfile::TempDir;
 use time::OffsetDateTime;
 
-use crate::common::{relay_with_machine, spec, token};
+use crate::common::{name, relay_with_machine, spec, token};
 
 fn chmod(path: &Path, mode: u32) {
     fs::set_permissions(path, Permissions::from_mode(mode)).unwrap();
@@ -27,24 +27,20 @@ fn restore(path: &Path, contents: &[u8]) {
 }
 
 fn open_error(dir: &Path) -> StateError {
-    match RelayState::open(dir, "relay-a").unwrap_err() {
-        OpenRelayError::State(error) => error,
-        OpenRelayError::Name(error) => panic!("{error}"),
-    }
+    RelayState::open(dir, &name("relay-a")).unwrap_err()
 }
 
 fn new_relay_dir() -> TempDir {
     let dir = tempfile::tempdir().unwrap();
-    RelayState::open(dir.path(), "relay-a").unwrap();
+    RelayState::open(dir.path(), &name("relay-a")).unwrap();
     dir
 }
 
 #[test]
 fn the_authority_outlives_its_process() {
     let dir = tempfile::tempdir().unwrap();
-    let first = RelayState::open(dir.path(), "relay-a").unwrap().authority_fingerprint();
-    assert_eq!(RelayState::open(dir.path(), "relay-b").unwrap().authority_fingerprint(), first);
-    assert!(RelayState::open(dir.path(), "Relay").is_err());
+    let first = RelayState::open(dir.path(), &name("relay-a")).unwrap().authority_fingerprint();
+    assert_eq!(RelayState::open(dir.path(), &name("relay-b")).unwrap().authority_fingerprint(), first);
 }
 
 #[test]
@@ -58,7 +54,7 @@ fn those_who_start_at_once_share_one_authority() {
             let (dir, barrier) = (dir.clone(), Arc::clone(&barrier));
             std::thread::spawn(move || {
                 barrier.wait();
-                let fingerprint = RelayState::open(&dir, "relay-a").unwrap().authority_fingerprint();
+                let fingerprint = RelayState::open(&dir, &name("relay-a")).unwrap().authority_fingerprint();
                 if n % 2 == 0 {
                     create_token(&dir, &spec("relay:1"), SystemTime::now()).unwrap();
                 }
@@ -85,12 +81,12 @@ fn a_key_that_others_can_read_is_refused() {
     }
     for mode in [0o600, 0o400, 0o440, 0o640] {
         chmod(&key, mode);
-        RelayState::open(dir.path(), "relay-a").unwrap();
+        RelayState::open(dir.path(), &name("relay-a")).unwrap();
     }
     // The certificate is no secret, but whoever may write it may redirect trust.
     let certificate = dir.path().join("ca.pem");
     chmod(&certificate, 0o644);
-    RelayState::open(dir.path(), "relay-a").unwrap();
+    RelayState::open(dir.path(), &name("relay-a")).unwrap();
     chmod(&certificate, 0o664);
     assert!(matches!(open_error(dir.path()), StateError::Permissions { .. }));
 }
@@ -113,7 +109,7 @@ fn a_damaged_authority_is_never_replaced() {
         assert!(matches!(open_error(dir.path()), StateError::AuthorityIncomplete { .. }));
         assert!(!path.exists());
         restore(&path, &whole);
-        RelayState::open(dir.path(), "relay-a").unwrap();
+        RelayState::open(dir.path(), &name("relay-a")).unwrap();
     }
 }
 
@@ -148,7 +144,7 @@ fn leftovers_of_a_crash_are_cleared_and_never_listed() {
     }
     assert_eq!(list_tokens(dir.path()).unwrap().records, []);
     assert_eq!(list_machines(dir.path()).unwrap().records, []);
-    RelayState::open(dir.path(), "relay-a").unwrap();
+    RelayState::open(dir.path(), &name("relay-a")).unwrap();
     assert!(leftovers.iter().all(|path| !path.exists()));
 }
 
@@ -167,10 +163,13 @@ fn a_damaged_record_is_named_and_its_contents_are_not_shown() {
     let token = token(dir.path(), "relay:1", 1);
     let path = dir.path().join("tokens").join(format!("{}.json", token.id()));
     let whole = fs::read_to_string(&path).unwrap();
-    fs::write(&path, whole.replace("\"uses\": 1", "\"uses\": \"CANARY\"")).unwrap();
     let unreadable = || list_tokens(dir.path()).unwrap().unreadable.pop().unwrap();
-    let error = unreadable().to_string();
-    assert!(error.contains(token.id()) && !error.contains("CANARY"), "{error}");
+    for (good, bad) in [("\"uses\": 1", "\"uses\": \"CANARY\""), ("\"batch-*\"", "\"CANARY\"")] {
+        assert!(whole.contains(good));
+        fs::write(&path, whole.replace(good, bad)).unwrap();
+        let error = unreadable().to_string();
+        assert!(error.contains(token.id()) && !error.contains("CANARY"), "{error}");
+    }
     chmod(&path, 0o644);
     assert!(matches!(unreadable(), StateError::Permissions { .. }));
 }
@@ -309,7 +308,7 @@ fn a_broken_record_hides_no_other() {
         assert_eq!(said.len(), 1, "{said:?}");
         assert!(said[0].contains(fault) && said[0].contains(bad.id()), "{said:?}");
         // A relay starts on it, and makes tokens.
-        RelayState::open(dir.path(), "relay-a").unwrap();
+        RelayState::open(dir.path(), &name("relay-a")).unwrap();
         revoke_token(dir.path(), token(dir.path(), "relay:1", 1).id()).unwrap();
     }
 }
@@ -324,11 +323,11 @@ fn tokens_that_nobody_can_redeem_go_by_themselves() {
     }
     assert_eq!(files(), 1, "each new one takes the dead ones away");
     assert_eq!(list_tokens(dir.path()).unwrap().records, []);
-    RelayState::open(dir.path(), "relay-a").unwrap();
+    RelayState::open(dir.path(), &name("relay-a")).unwrap();
     assert_eq!(files(), 0);
     create_token(dir.path(), &spec("relay:1"), old).unwrap();
     let live = token(dir.path(), "relay:1", 1);
-    let state = RelayState::open(dir.path(), "relay-a").unwrap();
+    let state = RelayState::open(dir.path(), &name("relay-a")).unwrap();
     fs::copy(
         dir.path().join("tokens").join(format!("{}.json", live.id())),
         dir.path().join("tokens/.tmp-copy"),
@@ -387,7 +386,7 @@ fn a_folder_that_is_denied_is_named_with_its_owner() {
     chmod(dir.path(), 0o000);
     let (made, listed) =
         (create_token(dir.path(), &spec("relay:1"), SystemTime::now()), list_tokens(dir.path()).map(drop));
-    let opened = RelayState::open(dir.path(), "relay-a").map(drop);
+    let opened = RelayState::open(dir.path(), &name("relay-a")).map(drop);
     chmod(dir.path(), 0o700);
     if rustix::process::geteuid().is_root() {
         return;
@@ -415,7 +414,7 @@ async fn a_folder_of_a_newer_version_is_not_misread() {
         create_token(relay_dir.path(), &spec("relay:1"), SystemTime::now()).unwrap_err().to_string(),
         list_machines(relay_dir.path()).unwrap_err().to_string(),
         Machine::load(machine_dir.path()).unwrap_err().to_string(),
-        hopline_identity::join(&token, "web-1", machine_dir.path()).await.unwrap_err().to_string(),
+        hopline_identity::join(&token, &name("web-1"), machine_dir.path()).await.unwrap_err().to_string(),
     ];
     for error in errors {
         assert!(error.contains("newer hopline (state version 2, this program knows 1)"), "{error}");
@@ -424,7 +423,7 @@ async fn a_folder_of_a_newer_version_is_not_misread() {
     for dir in [relay_dir.path(), machine_dir.path()] {
         fs::remove_file(dir.join("version")).unwrap();
     }
-    RelayState::open(relay_dir.path(), "relay-a").unwrap();
+    RelayState::open(relay_dir.path(), &name("relay-a")).unwrap();
     Machine::load(machine_dir.path()).unwrap();
 }
 
@@ -449,11 +448,11 @@ fn what_is_no_state_folder_is_a_clear_error() {
         let text = open_error(dir.path()).to_string();
         assert!(text.contains("is a file, not a folder") && text.contains(records), "{text}");
         fs::remove_file(&path).unwrap();
-        RelayState::open(dir.path(), "relay-a").unwrap();
+        RelayState::open(dir.path(), &name("relay-a")).unwrap();
     }
     // A folder in a file's place, and one that a crash has left.
     fs::create_dir(dir.path().join(".tmp-folder")).unwrap();
-    RelayState::open(dir.path(), "relay-a").unwrap();
+    RelayState::open(dir.path(), &name("relay-a")).unwrap();
     fs::create_dir(dir.path().join("version")).unwrap_err();
     fs::remove_file(dir.path().join("ca.key")).unwrap();
     fs::create_dir(dir.path().join("ca.key")).unwrap();
@@ -473,7 +472,7 @@ fn what_changes_records_waits_for_the_lock() {
             "open",
             Box::new({
                 let folder = folder.clone();
-                move || drop(RelayState::open(&folder, "relay-a").unwrap())
+                move || drop(RelayState::open(&folder, &name("relay-a")).unwrap())
             }),
         ),
         (

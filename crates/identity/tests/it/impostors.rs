@@ -13,7 +13,7 @@ use rustls::version::TLS13;
 use rustls::{CertificateError, ClientConfig, RootCertStore, ServerConfig};
 use time::OffsetDateTime;
 
-use crate::common::{Outcome, dial, impostor, relay_with_machine, token};
+use crate::common::{Outcome, dial, impostor, name, relay_with_machine, token};
 
 type Credentials = (Vec<CertificateDer<'static>>, PrivateKeyDer<'static>);
 
@@ -102,7 +102,7 @@ async fn a_machine_cannot_pose_as_the_relay() {
     let error = dial(machine.client_config(), &address).await.unwrap_err();
     certificate_error(&error);
     let token = token(relay_dir.path(), &address, 1);
-    let error = join(&token, "web-2", tempfile::tempdir().unwrap().path()).await.unwrap_err();
+    let error = join(&token, &name("web-2"), tempfile::tempdir().unwrap().path()).await.unwrap_err();
     certificate_error(&tls_fault(error));
     drop(relay);
 }
@@ -119,7 +119,7 @@ async fn a_certificate_for_dialing_does_not_serve() {
     let error = dial(machine.client_config(), &address).await.unwrap_err();
     assert!(is_wrong_purpose(certificate_error(&error)), "{error}");
     let joining = token(relay_dir.path(), &address, 1);
-    let error = join(&joining, "web-2", tempfile::tempdir().unwrap().path()).await.unwrap_err();
+    let error = join(&joining, &name("web-2"), tempfile::tempdir().unwrap().path()).await.unwrap_err();
     let source = tls_fault(error);
     assert!(is_wrong_purpose(certificate_error(&source)), "{source}");
 
@@ -167,7 +167,7 @@ async fn the_pinned_certificate_beside_a_foreign_leaf_is_refused() {
     let address = impostor(server((chain, key))).await;
 
     let pinned = token(relay_dir_a.path(), &address, 1);
-    let error = join(&pinned, "web-2", tempfile::tempdir().unwrap().path()).await.unwrap_err();
+    let error = join(&pinned, &name("web-2"), tempfile::tempdir().unwrap().path()).await.unwrap_err();
     certificate_error(&tls_fault(error));
     assert_eq!(list_machines(relay_dir_a.path()).unwrap().records.len(), 1);
 }
@@ -183,7 +183,7 @@ async fn a_link_needs_a_certificate_of_a_known_machine_with_its_key() {
     let usage = ExtendedKeyUsagePurpose::ClientAuth;
     let other_key = minted(relay_dir.path(), vec![uri("hopline://machine/web-1")], usage.clone());
     dial(client(relay_dir.path(), Some(other_key), &[ALPN_LINK]), &relay.address).await.unwrap();
-    assert!(matches!(relay.linked().await, Err(AuthError::OtherKey { name }) if name == "web-1"));
+    assert!(matches!(relay.linked().await, Err(AuthError::OtherKey { name }) if name.as_str() == "web-1"));
 
     let outside = minted(relay_dir.path(), vec![uri("hopline://machine/../tokens/x")], usage);
     dial(client(relay_dir.path(), Some(outside), &[ALPN_LINK]), &relay.address).await.unwrap();
@@ -192,7 +192,9 @@ async fn a_link_needs_a_certificate_of_a_known_machine_with_its_key() {
     // A record that is gone counts at once, for a certificate that is as good as before.
     std::fs::remove_file(relay_dir.path().join("machines/web-1.json")).unwrap();
     assert_eq!(dial(machine.client_config(), &relay.address).await.unwrap().1, b'n');
-    assert!(matches!(relay.linked().await, Err(AuthError::UnknownMachine { name }) if name == "web-1"));
+    assert!(
+        matches!(relay.linked().await, Err(AuthError::UnknownMachine { name }) if name.as_str() == "web-1")
+    );
 }
 
 #[tokio::test]

@@ -6,12 +6,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
 
-use hopline_route_proto::{InstanceId, Name};
+use hopline_names::{InstanceId, MachineName, ServiceName};
 
 /// Service, instance and machine. The machine is part of it because an instance id is what the edge says: a machine
 /// that takes another's id must not touch what is known of the other. It is `Some` in every entry; `None` sorts before
 /// all of them and begins a range.
-type Agent = (Name, InstanceId, Option<Name>);
+type Agent = (ServiceName, InstanceId, Option<MachineName>);
 
 /// The agents that were lost without a goodbye less than `hold` ago.
 #[derive(Debug, Default)]
@@ -19,7 +19,7 @@ pub(super) struct Lost {
     agents: BTreeMap<Agent, LostAgent>,
     /// The same agents in the order of their loss. `hold` is one number, so this is the order of `until` too.
     by_age: BTreeMap<u64, Agent>,
-    by_machine: BTreeMap<Name, BTreeSet<Agent>>,
+    by_machine: BTreeMap<MachineName, BTreeSet<Agent>>,
     next_age: u64,
 }
 
@@ -33,12 +33,12 @@ impl Lost {
     /// Remembers an agent as lost. Returns the service of the oldest one if that had to be forgotten for it.
     pub(super) fn insert(
         &mut self,
-        service: Name,
+        service: ServiceName,
         instance: InstanceId,
-        machine: &Name,
+        machine: &MachineName,
         until: Instant,
         max: usize,
-    ) -> Option<Name> {
+    ) -> Option<ServiceName> {
         let agent = (service, instance, Some(machine.clone()));
         // To be lost again it was announced again, and an announce forgets what its machine had lost.
         debug_assert!(!self.agents.contains_key(&agent));
@@ -51,7 +51,7 @@ impl Lost {
     }
 
     /// Forgets the agents of a machine: it has said what it serves now. Returns their services.
-    pub(super) fn forget_machine(&mut self, machine: &Name) -> Vec<Name> {
+    pub(super) fn forget_machine(&mut self, machine: &MachineName) -> Vec<ServiceName> {
         let gone: Vec<Agent> = self.by_machine.get(machine).into_iter().flatten().cloned().collect();
         gone.iter().for_each(|agent| self.remove(agent));
         gone.into_iter().map(|(service, ..)| service).collect()
@@ -60,7 +60,7 @@ impl Lost {
     /// Until when an open of the service waits: the end of the latest loss of an agent that would do.
     pub(super) fn until(
         &self,
-        service: &Name,
+        service: &ServiceName,
         instance: Option<InstanceId>,
         now: Instant,
     ) -> Option<Instant> {
@@ -77,7 +77,7 @@ impl Lost {
     }
 
     /// Forgets the losses that are over; gives their services.
-    pub(super) fn expire(&mut self, now: Instant) -> Vec<Name> {
+    pub(super) fn expire(&mut self, now: Instant) -> Vec<ServiceName> {
         let mut over = Vec::new();
         while self.next_end().is_some_and(|until| until <= now) {
             over.extend(self.remove_oldest());
@@ -86,7 +86,7 @@ impl Lost {
     }
 
     /// The agents of a service that may come back, with their machines.
-    pub(super) fn of(&self, service: &Name) -> impl Iterator<Item = (InstanceId, &Name)> {
+    pub(super) fn of(&self, service: &ServiceName) -> impl Iterator<Item = (InstanceId, &MachineName)> {
         let from = (service.clone(), InstanceId::MIN, None);
         let of_service = self.agents.range(from..).take_while(move |((of, ..), _)| of == service);
         of_service.filter_map(|((_, instance, machine), _)| Some((*instance, machine.as_ref()?)))
@@ -105,7 +105,7 @@ impl Lost {
         assert!(self.agents.iter().all(|(agent, lost)| self.by_age.get(&lost.age) == Some(agent)));
     }
 
-    fn remove_oldest(&mut self) -> Option<Name> {
+    fn remove_oldest(&mut self) -> Option<ServiceName> {
         let (_, oldest) = self.by_age.first_key_value()?;
         let oldest = oldest.clone();
         self.remove(&oldest);
@@ -128,7 +128,7 @@ impl Lost {
 /// The agents that were seen since the start, until `hold` after it. Then none is awaited any more.
 #[derive(Debug)]
 pub(super) struct Seen {
-    agents: BTreeSet<(Name, InstanceId)>,
+    agents: BTreeSet<(ServiceName, InstanceId)>,
     until: Instant,
 }
 
@@ -139,7 +139,13 @@ impl Seen {
 
     /// Notes an agent. Returns false if there is no room for it: it is then awaited as if it were not here, which costs
     /// an open up to `hold` and never refuses it too early.
-    pub(super) fn note(&mut self, service: &Name, instance: InstanceId, max: usize, now: Instant) -> bool {
+    pub(super) fn note(
+        &mut self,
+        service: &ServiceName,
+        instance: InstanceId,
+        max: usize,
+        now: Instant,
+    ) -> bool {
         if self.until <= now {
             return true;
         }
@@ -154,7 +160,7 @@ impl Seen {
     /// Until when an open of the service waits for an agent that has not come yet.
     pub(super) fn until(
         &self,
-        service: &Name,
+        service: &ServiceName,
         instance: Option<InstanceId>,
         now: Instant,
     ) -> Option<Instant> {

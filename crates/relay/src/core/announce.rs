@@ -5,7 +5,8 @@ use std::collections::btree_map::Entry;
 use std::time::Instant;
 
 use hopline_link_proto::Code;
-use hopline_route_proto::{Announce, InstanceId, Name, Protocol, ServiceAd, ServiceState};
+use hopline_names::{InstanceId, ServiceName};
+use hopline_route_proto::{Announce, Protocol, ServiceAd, ServiceState};
 
 use super::Router;
 use super::limits::MAX_VERSION_LEN;
@@ -124,12 +125,13 @@ impl Router {
         id: LinkId,
         ads: &[ServiceAd],
         refusals: &mut Refusals,
-    ) -> BTreeMap<Name, (Protocol, ServiceState)> {
+    ) -> BTreeMap<ServiceName, (Protocol, ServiceState)> {
         let mut accepted = BTreeMap::new();
         let Some(link) = self.links.get(&id) else { return accepted };
         // Those that are registered come first: one that is added must not cost another its place.
-        let (known, added): (Vec<_>, Vec<_>) =
-            ads.iter().partition(|ad| Name::new(&ad.name).is_ok_and(|name| link.services.contains(&name)));
+        let (known, added): (Vec<_>, Vec<_>) = ads
+            .iter()
+            .partition(|ad| ServiceName::new(&ad.name).is_ok_and(|name| link.services.contains(&name)));
         for ad in known.into_iter().chain(added) {
             if accepted.len() >= self.config.max_services_per_announce {
                 self.counters.max_services_per_announce += 1;
@@ -140,7 +142,7 @@ impl Router {
                 );
                 continue;
             }
-            let Ok(name) = Name::new(&ad.name) else {
+            let Ok(name) = ServiceName::new(&ad.name) else {
                 refusals.add(&ad.name, Code::PROTOCOL, "the name breaks the rule for names");
                 continue;
             };
@@ -163,7 +165,7 @@ impl Router {
         &mut self,
         id: LinkId,
         instance: InstanceId,
-        accepted: BTreeMap<Name, (Protocol, ServiceState)>,
+        accepted: BTreeMap<ServiceName, (Protocol, ServiceState)>,
         now: Instant,
         refusals: &mut Refusals,
     ) {

@@ -5,7 +5,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
 
-use hopline_route_proto::Name;
+use hopline_names::{MachineName, ServiceName};
 
 use super::types::{HoldId, LinkId};
 
@@ -14,9 +14,9 @@ pub(super) struct Hold {
     /// The dialler's link.
     pub(super) from: LinkId,
     /// The dialler's machine.
-    pub(super) machine: Name,
+    pub(super) machine: MachineName,
     /// The service that is dialled.
-    pub(super) service: Name,
+    pub(super) service: ServiceName,
     /// When waiting is over.
     pub(super) until: Instant,
 }
@@ -24,13 +24,13 @@ pub(super) struct Hold {
 #[derive(Debug, Default)]
 pub(super) struct Holds {
     by_id: BTreeMap<HoldId, Hold>,
-    by_service: BTreeSet<(Name, HoldId)>,
+    by_service: BTreeSet<(ServiceName, HoldId)>,
     by_link: BTreeSet<(LinkId, HoldId)>,
     /// The ones that still wait; one that is in `ready` for its time is not here.
     by_until: BTreeSet<(Instant, HoldId)>,
     /// To be routed again, oldest first. A set, so that it is never longer than there are held opens.
     ready: BTreeSet<HoldId>,
-    of_machine: BTreeMap<Name, usize>,
+    of_machine: BTreeMap<MachineName, usize>,
     next_id: u64,
 }
 
@@ -39,7 +39,7 @@ impl Holds {
         self.by_id.len()
     }
 
-    pub(super) fn len_of(&self, machine: &Name) -> usize {
+    pub(super) fn len_of(&self, machine: &MachineName) -> usize {
         self.of_machine.get(machine).copied().unwrap_or(0)
     }
 
@@ -90,7 +90,7 @@ impl Holds {
     }
 
     /// The opens of this service are to be routed again.
-    pub(super) fn wake_service(&mut self, service: &Name) {
+    pub(super) fn wake_service(&mut self, service: &ServiceName) {
         let from = (service.clone(), HoldId(0));
         let ids = self.by_service.range(from..).take_while(|(of, _)| of == service);
         self.ready.extend(ids.map(|(_, id)| *id));

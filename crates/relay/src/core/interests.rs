@@ -3,23 +3,24 @@
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 
-use hopline_route_proto::{AgentState, InstanceId, MAX_AGENTS_TOLD, Name};
+use hopline_names::{InstanceId, ServiceName};
+use hopline_route_proto::{AgentState, MAX_AGENTS_TOLD};
 
 use super::Router;
 use super::types::{Agent, AgentsOf, LinkId};
 
 #[derive(Debug, Default)]
 pub(super) struct Interests {
-    of_link: BTreeMap<LinkId, BTreeSet<Name>>,
-    of_service: BTreeMap<Name, BTreeSet<LinkId>>,
+    of_link: BTreeMap<LinkId, BTreeSet<ServiceName>>,
+    of_service: BTreeMap<ServiceName, BTreeSet<LinkId>>,
     /// What a link is to be told, each name once however often it changes.
-    changed: BTreeMap<LinkId, BTreeSet<Name>>,
+    changed: BTreeMap<LinkId, BTreeSet<ServiceName>>,
     /// Links that the server is to look at, because `changed` has something for them.
     ready: BTreeSet<LinkId>,
 }
 
 impl Interests {
-    fn set(&mut self, link: LinkId, names: BTreeSet<Name>) {
+    fn set(&mut self, link: LinkId, names: BTreeSet<ServiceName>) {
         self.remove_link(link);
         for name in &names {
             self.of_service.entry(name.clone()).or_default().insert(link);
@@ -45,7 +46,7 @@ impl Interests {
     }
 
     /// The agents of this service may have changed.
-    pub(super) fn note(&mut self, service: &Name) {
+    pub(super) fn note(&mut self, service: &ServiceName) {
         for link in self.of_service.get(service).into_iter().flatten() {
             self.changed.entry(*link).or_default().insert(service.clone());
             self.ready.insert(*link);
@@ -64,9 +65,9 @@ impl Interests {
         self.ready.pop_first()
     }
 
-    fn take(&mut self, link: LinkId, max: usize) -> Vec<Name> {
+    fn take(&mut self, link: LinkId, max: usize) -> Vec<ServiceName> {
         let Some(names) = self.changed.get_mut(&link) else { return Vec::new() };
-        let taken: Vec<Name> = std::iter::from_fn(|| names.pop_first()).take(max).collect();
+        let taken: Vec<ServiceName> = std::iter::from_fn(|| names.pop_first()).take(max).collect();
         if names.is_empty() {
             self.changed.remove(&link);
         }
@@ -100,7 +101,7 @@ impl Router {
         }
         let max = self.config.max_interests_per_link;
         let mut names = BTreeSet::new();
-        for name in services.iter().filter_map(|service| Name::new(service).ok()) {
+        for name in services.iter().filter_map(|service| ServiceName::new(service).ok()) {
             if names.len() < max {
                 names.insert(name);
             } else if !names.contains(&name) {
@@ -118,14 +119,14 @@ impl Router {
     pub fn take_agents(&mut self, id: LinkId, max: usize) -> Vec<AgentsOf> {
         let names = self.interests.take(id, max);
         let Some(link) = self.links.get(&id) else { return Vec::new() };
-        let told = |service: Name| {
+        let told = |service: ServiceName| {
             let agents = if link.grants.may_dial(&service) { self.agents_of(&service) } else { Vec::new() };
             AgentsOf { service, agents }
         };
         names.into_iter().map(told).collect()
     }
 
-    fn agents_of(&self, service: &Name) -> Vec<Agent> {
+    fn agents_of(&self, service: &ServiceName) -> Vec<Agent> {
         let mut agents: BTreeMap<InstanceId, Agent> = BTreeMap::new();
         for (id, registration) in self.registry.of(service) {
             let Some(link) = self.links.get(&id) else { continue };

@@ -37,7 +37,7 @@ mod types;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::{Duration, Instant};
 
-use hopline_route_proto::{InstanceId, Name};
+use hopline_names::{Grants, InstanceId, MachineName, ServiceName};
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::SeedableRng as _;
 
@@ -49,7 +49,7 @@ use standby::Standby;
 
 pub use limits::{Counters, LIMITS, Limit, RouterConfig};
 pub use types::{
-    Agent, AgentStatus, AgentsOf, AnnounceError, Announced, Event, Gauges, Grants, HoldId, LinkEnd, LinkId,
+    Agent, AgentStatus, AgentsOf, AnnounceError, Announced, Event, Gauges, HoldId, LinkEnd, LinkId,
     LinkPhase, LinkStatus, LinkUpError, Refused, Route, ServiceStatus,
 };
 
@@ -61,7 +61,7 @@ pub struct Router {
     rng: ChaCha8Rng,
     links: BTreeMap<LinkId, Link>,
     /// The machines that have a link.
-    machines: BTreeMap<Name, Machine>,
+    machines: BTreeMap<MachineName, Machine>,
     registry: Registry,
     lost: Lost,
     seen: Seen,
@@ -73,7 +73,7 @@ pub struct Router {
 
 #[derive(Debug)]
 struct Link {
-    machine: Name,
+    machine: MachineName,
     grants: Grants,
     since: Instant,
     phase: LinkPhase,
@@ -81,7 +81,7 @@ struct Link {
     version: String,
     revision: u64,
     /// The names registered on this link: its entries in the registry.
-    services: BTreeSet<Name>,
+    services: BTreeSet<ServiceName>,
     sessions: u64,
     /// A ping has waited for its answer for too long: new sessions go elsewhere, or wait.
     suspect: bool,
@@ -128,7 +128,7 @@ impl Router {
     pub fn link_up(
         &mut self,
         id: LinkId,
-        machine: Name,
+        machine: MachineName,
         grants: Grants,
         now: Instant,
     ) -> Result<(), LinkUpError> {
@@ -184,10 +184,10 @@ impl Router {
 
     /// The policy for the machine of this link has changed. What the machine may not publish any more is withdrawn;
     /// what it may publish in addition is taken at its next announce. Returns the names withdrawn.
-    pub fn set_grants(&mut self, id: LinkId, grants: Grants) -> Vec<Name> {
+    pub fn set_grants(&mut self, id: LinkId, grants: Grants) -> Vec<ServiceName> {
         let Some(link) = self.links.get_mut(&id) else { return Vec::new() };
         link.grants = grants;
-        let withdrawn: Vec<Name> =
+        let withdrawn: Vec<ServiceName> =
             link.services.iter().filter(|service| !link.grants.may_publish(service)).cloned().collect();
         for service in &withdrawn {
             link.services.remove(service);
@@ -312,7 +312,7 @@ impl Router {
                 sessions: link.sessions,
             })
         };
-        let service = |(name, agents): (&Name, &BTreeMap<LinkId, Registration>)| ServiceStatus {
+        let service = |(name, agents): (&ServiceName, &BTreeMap<LinkId, Registration>)| ServiceStatus {
             name: name.clone(),
             agents: agents.iter().filter_map(agent).collect(),
         };
@@ -354,7 +354,7 @@ impl Router {
     }
 
     /// Takes all registrations of a link away.
-    fn withdraw_all(&mut self, id: LinkId) -> Vec<(Name, Registration)> {
+    fn withdraw_all(&mut self, id: LinkId) -> Vec<(ServiceName, Registration)> {
         let services = self.links.get_mut(&id).map(|link| std::mem::take(&mut link.services));
         let mut withdrawn = Vec::new();
         for service in services.into_iter().flatten() {
@@ -367,7 +367,13 @@ impl Router {
     }
 
     /// A registration went with its link, without a goodbye.
-    fn note_lost(&mut self, service: Name, registration: &Registration, machine: &Name, now: Instant) {
+    fn note_lost(
+        &mut self,
+        service: ServiceName,
+        registration: &Registration,
+        machine: &MachineName,
+        now: Instant,
+    ) {
         // Another link of the machine may serve it still. What is registered is of its newest instance.
         let elsewhere = self.registry.of(&service).any(|(id, other)| {
             other.is_up() && self.links.get(&id).is_some_and(|link| link.machine == *machine)

@@ -2,7 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use hopline_route_proto::{InstanceId, Name, Protocol, ServiceState};
+use hopline_names::{InstanceId, ServiceName};
+use hopline_route_proto::{Protocol, ServiceState};
 
 use super::types::LinkId;
 
@@ -24,7 +25,7 @@ impl Registration {
 /// without a link.
 #[derive(Debug, Default)]
 pub(super) struct Registry {
-    services: BTreeMap<Name, BTreeMap<LinkId, Registration>>,
+    services: BTreeMap<ServiceName, BTreeMap<LinkId, Registration>>,
     total: usize,
 }
 
@@ -34,13 +35,18 @@ impl Registry {
     }
 
     /// Registers, or changes a registration; returns the one before.
-    pub(super) fn insert(&mut self, service: Name, link: LinkId, new: Registration) -> Option<Registration> {
+    pub(super) fn insert(
+        &mut self,
+        service: ServiceName,
+        link: LinkId,
+        new: Registration,
+    ) -> Option<Registration> {
         let old = self.services.entry(service).or_default().insert(link, new);
         self.total += usize::from(old.is_none());
         old
     }
 
-    pub(super) fn remove(&mut self, service: &Name, link: LinkId) -> Option<Registration> {
+    pub(super) fn remove(&mut self, service: &ServiceName, link: LinkId) -> Option<Registration> {
         let links = self.services.get_mut(service)?;
         let old = links.remove(&link)?;
         if links.is_empty() {
@@ -51,11 +57,11 @@ impl Registry {
     }
 
     /// The registrations of a service, by link.
-    pub(super) fn of(&self, service: &Name) -> impl Iterator<Item = (LinkId, &Registration)> {
+    pub(super) fn of(&self, service: &ServiceName) -> impl Iterator<Item = (LinkId, &Registration)> {
         self.services.get(service).into_iter().flatten().map(|(link, registration)| (*link, registration))
     }
 
-    pub(super) fn iter(&self) -> impl Iterator<Item = (&Name, &BTreeMap<LinkId, Registration>)> {
+    pub(super) fn iter(&self) -> impl Iterator<Item = (&ServiceName, &BTreeMap<LinkId, Registration>)> {
         self.services.iter()
     }
 }

@@ -3,7 +3,8 @@
 use std::time::Instant;
 
 use hopline_link_proto::Code;
-use hopline_route_proto::{InstanceId, Name, RoutingHeader, Target};
+use hopline_names::{InstanceId, ServiceName};
+use hopline_route_proto::{RoutingHeader, Target};
 use rand_chacha::rand_core::Rng as _;
 
 use super::holds::Hold;
@@ -118,12 +119,16 @@ impl Router {
     }
 
     /// Whether a session for this service could go to some agent now.
-    fn is_heard(&self, service: &Name) -> bool {
+    fn is_heard(&self, service: &ServiceName) -> bool {
         self.candidates(service, None).any(|(id, _)| self.links.get(&id).is_some_and(|link| !link.suspect))
     }
 
     /// The links that could take the open, with their open sessions.
-    fn candidates(&self, service: &Name, agent: Option<InstanceId>) -> impl Iterator<Item = (LinkId, u64)> {
+    fn candidates(
+        &self,
+        service: &ServiceName,
+        agent: Option<InstanceId>,
+    ) -> impl Iterator<Item = (LinkId, u64)> {
         let fits = move |instance| agent.is_none_or(|agent| agent == instance);
         let up = self.registry.of(service).filter(move |(_, of)| of.is_up() && fits(of.instance));
         up.filter_map(|(id, _)| self.links.get(&id).map(|link| (id, link.sessions)))
@@ -148,7 +153,7 @@ impl Router {
         (self.rng.next_u64() % bound as u64) as usize
     }
 
-    fn why_offline(&self, service: &Name, agent: Option<InstanceId>) -> String {
+    fn why_offline(&self, service: &ServiceName, agent: Option<InstanceId>) -> String {
         let known = self.registry.of(service).any(|(_, of)| agent.is_none_or(|agent| agent == of.instance));
         match (known, agent) {
             (true, _) => format!("the agents of {service} say that it is down"),
@@ -159,7 +164,7 @@ impl Router {
 }
 
 /// Whether this dialler may dial with this header at all; the service, if so.
-fn check<'a>(dialler: &Link, header: &'a RoutingHeader) -> Result<&'a Name, (Code, String)> {
+fn check<'a>(dialler: &Link, header: &'a RoutingHeader) -> Result<&'a ServiceName, (Code, String)> {
     if dialler.phase == LinkPhase::Replaced {
         let message = "a newer process of the same machine has taken over";
         return Err((Code::UNAUTHORIZED, message.to_owned()));

@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Instant;
 
-use hopline_route_proto::{InstanceId, Name};
+use hopline_names::{InstanceId, MachineName};
 
 use super::Router;
 use super::types::{LinkId, LinkPhase};
@@ -16,7 +16,7 @@ use super::types::{LinkId, LinkPhase};
 #[derive(Debug, Default)]
 pub(super) struct Standby {
     /// Machines whose process was lost: it may come back, as after an interruption of its network.
-    due: BTreeMap<Name, Instant>,
+    due: BTreeMap<MachineName, Instant>,
     ready: VecDeque<LinkId>,
 }
 
@@ -29,8 +29,8 @@ impl Standby {
         self.due.values().min().copied()
     }
 
-    pub(super) fn expire(&mut self, now: Instant) -> Vec<Name> {
-        let over: Vec<Name> =
+    pub(super) fn expire(&mut self, now: Instant) -> Vec<MachineName> {
+        let over: Vec<MachineName> =
             self.due.iter().filter(|(_, at)| **at <= now).map(|(machine, _)| machine.clone()).collect();
         for machine in &over {
             self.due.remove(machine);
@@ -71,7 +71,7 @@ impl Router {
     }
 
     /// Whether the newest process of a machine has a link that serves.
-    fn speaks(&self, machine: &Name) -> bool {
+    fn speaks(&self, machine: &MachineName) -> bool {
         let Some(of) = self.machines.get(machine) else { return false };
         of.links.iter().filter_map(|id| self.links.get(id)).any(|link| {
             link.phase == LinkPhase::Active && link.instance.is_some() && link.instance == of.current
@@ -79,7 +79,7 @@ impl Router {
     }
 
     /// A link of the machine was lost: if its process does not come back, another one is restored.
-    pub(super) fn restore_at(&mut self, machine: &Name, now: Instant) {
+    pub(super) fn restore_at(&mut self, machine: &MachineName, now: Instant) {
         if self.stands_by_of(machine).is_some() && !self.speaks(machine) {
             // Opens for it are held for as long as `hold`: they are not to be refused meanwhile.
             self.standby.due.insert(machine.clone(), now + self.config.hold / 2);
@@ -87,7 +87,7 @@ impl Router {
     }
 
     /// Nobody speaks for the machine any more: the youngest process that stands by is restored.
-    pub(super) fn restore(&mut self, machine: &Name) {
+    pub(super) fn restore(&mut self, machine: &MachineName) {
         if self.speaks(machine) {
             return;
         }
@@ -99,7 +99,7 @@ impl Router {
         self.standby.ready.push_back(youngest);
     }
 
-    fn stands_by_of(&self, machine: &Name) -> Option<LinkId> {
+    fn stands_by_of(&self, machine: &MachineName) -> Option<LinkId> {
         let links = self.machines.get(machine)?.links.iter();
         links.rev().find(|id| self.links.get(id).is_some_and(|link| link.stands_by)).copied()
     }

@@ -13,9 +13,8 @@ use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use hopline_link_proto::Code;
-use hopline_route_proto::{
-    AgentState, Announce, Glob, InstanceId, Name, Protocol, RoutingHeader, ServiceAd, ServiceState, SessionId,
-};
+use hopline_names::{Grants, InstanceId, NameError, Pattern, SessionId};
+use hopline_route_proto::{AgentState, Announce, Protocol, RoutingHeader, ServiceAd, ServiceState};
 
 use super::*;
 
@@ -167,8 +166,9 @@ fn start() -> Instant {
     *START.get_or_init(Instant::now)
 }
 
-fn name(text: &str) -> Name {
-    Name::new(text).unwrap()
+/// A service or a machine.
+fn name<T: std::str::FromStr<Err = NameError>>(text: &str) -> T {
+    text.parse().unwrap()
 }
 
 fn instance(id: u8) -> InstanceId {
@@ -176,7 +176,7 @@ fn instance(id: u8) -> InstanceId {
 }
 
 fn grants(publish: &[&str], dial: &[&str]) -> Grants {
-    let globs = |texts: &[&str]| texts.iter().map(|text| Glob::new(text).unwrap()).collect();
+    let globs = |texts: &[&str]| texts.iter().map(|text| Pattern::new(text).unwrap()).collect();
     Grants { publish: globs(publish), dial: globs(dial) }
 }
 

@@ -4,9 +4,8 @@ use std::fmt;
 use std::time::Instant;
 
 use hopline_link_proto::Code;
-use hopline_route_proto::{
-    self as route_proto, AgentState, Glob, IdentError, InstanceId, MAX_NAME_LEN, Name, Protocol,
-};
+use hopline_names::{IdError, InstanceId, MAX_LEN, MachineName, ServiceName};
+use hopline_route_proto::{self as route_proto, AgentState, Protocol};
 use hopline_route_proto::{RoutingHeader, ServiceState};
 
 /// A link of the relay, by a number that the server never gives twice.
@@ -26,29 +25,6 @@ pub struct HoldId(pub(super) u64);
 impl fmt::Debug for HoldId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "hold-{}", self.0)
-    }
-}
-
-/// What a machine may do, by the relay's policy.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Grants {
-    /// The names that it may publish.
-    pub publish: Vec<Glob>,
-    /// The names that it may dial.
-    pub dial: Vec<Glob>,
-}
-
-impl Grants {
-    /// Whether the machine may publish this name.
-    #[must_use]
-    pub fn may_publish(&self, service: &Name) -> bool {
-        self.publish.iter().any(|glob| glob.matches(service.as_str()))
-    }
-
-    /// Whether the machine may dial this name.
-    #[must_use]
-    pub fn may_dial(&self, service: &Name) -> bool {
-        self.dial.iter().any(|glob| glob.matches(service.as_str()))
     }
 }
 
@@ -108,7 +84,7 @@ pub enum Event {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AgentsOf {
     /// The service.
-    pub service: Name,
+    pub service: ServiceName,
     /// At most [`MAX_AGENTS_TOLD`](hopline_route_proto::MAX_AGENTS_TOLD).
     pub agents: Vec<Agent>,
 }
@@ -119,7 +95,7 @@ pub struct Agent {
     /// This start of the process.
     pub instance: InstanceId,
     /// Its machine.
-    pub machine: Name,
+    pub machine: MachineName,
     /// How it is.
     pub state: AgentState,
     /// Its link, if it has one.
@@ -159,7 +135,7 @@ impl LinkUpError {
 pub enum AnnounceError {
     /// The instance is not 16 bytes.
     #[error("the instance of an announce: {0}")]
-    Instance(#[from] IdentError),
+    Instance(#[from] IdError),
     /// Another instance than the link's earlier announces.
     #[error("a link belongs to one instance")]
     InstanceChanged,
@@ -241,7 +217,7 @@ pub struct Refused {
 
 impl Refused {
     pub(super) fn new(name: &str, code: Code, message: &'static str) -> Self {
-        Self { name: cut(name, MAX_NAME_LEN).to_owned(), code, message }
+        Self { name: cut(name, MAX_LEN).to_owned(), code, message }
     }
 }
 
@@ -254,7 +230,7 @@ pub(super) fn cut(text: &str, max: usize) -> &str {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ServiceStatus {
     /// The service.
-    pub name: Name,
+    pub name: ServiceName,
     /// The links that it is registered on, down ones included.
     pub agents: Vec<AgentStatus>,
 }
@@ -265,7 +241,7 @@ pub struct AgentStatus {
     /// The link.
     pub link: LinkId,
     /// The machine at its other end.
-    pub machine: Name,
+    pub machine: MachineName,
     /// The start of the edge process there.
     pub instance: InstanceId,
     /// What the service speaks.
@@ -293,7 +269,7 @@ pub struct LinkStatus {
     /// The link.
     pub link: LinkId,
     /// The machine at its other end.
-    pub machine: Name,
+    pub machine: MachineName,
     /// Where it stands.
     pub phase: LinkPhase,
     /// The start of the edge process; `None` until it has announced.

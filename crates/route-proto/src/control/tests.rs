@@ -49,8 +49,8 @@ fn vectors_of_who_serves_what() {
 fn an_instance_is_16_bytes() {
     let announce = |len: usize| Announce { instance: vec![1; len].into(), ..Announce::default() };
     assert_eq!(announce(16).instance_id(), Ok(InstanceId::new([1; 16])));
-    assert_eq!(announce(15).instance_id(), Err(IdentError { len: 15 }));
-    assert_eq!(announce(0).instance_id(), Err(IdentError { len: 0 }));
+    assert_eq!(announce(15).instance_id(), Err(IdError { len: 15 }));
+    assert_eq!(announce(0).instance_id(), Err(IdError { len: 0 }));
 }
 
 #[test]

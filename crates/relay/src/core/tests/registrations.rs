@@ -178,7 +178,7 @@ fn a_faulty_announce_changes_nothing() {
         (
             agent,
             announce(2, &[1; 15]),
-            AnnounceError::Instance(hopline_route_proto::IdentError { len: 15 }),
+            AnnounceError::Instance(hopline_names::IdError { len: 15 }),
             Code::PROTOCOL,
         ),
         (LinkId(99), announce(1, &[1; 16]), AnnounceError::UnknownLink(LinkId(99)), Code::INTERNAL),

@@ -5,12 +5,12 @@ use std::fmt;
 /// An id must be 16 bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("an id is 16 bytes, not {len}")]
-pub struct IdentError {
+pub struct IdError {
     /// How many bytes there were.
     pub len: usize,
 }
 
-macro_rules! ident {
+macro_rules! id {
     ($(#[$doc:meta])* $name:ident) => {
         $(#[$doc])*
         ///
@@ -38,10 +38,10 @@ macro_rules! ident {
         }
 
         impl TryFrom<&[u8]> for $name {
-            type Error = IdentError;
+            type Error = IdError;
 
-            fn try_from(bytes: &[u8]) -> Result<Self, IdentError> {
-                bytes.try_into().map(Self).map_err(|_| IdentError { len: bytes.len() })
+            fn try_from(bytes: &[u8]) -> Result<Self, IdError> {
+                bytes.try_into().map(Self).map_err(|_| IdError { len: bytes.len() })
             }
         }
 
@@ -59,17 +59,17 @@ macro_rules! ident {
     };
 }
 
-ident! {
+id! {
     /// One session from the application to the server, over however many links and paths it goes.
     SessionId
 }
 
-ident! {
+id! {
     /// One start of an edge process.
     InstanceId
 }
 
-ident! {
+id! {
     /// One connection between an application and a mapping, or an agent and its server: of both ends' addresses, not drawn
     /// at random, so that both ends come to the same.
     ConnectionId
@@ -86,7 +86,7 @@ mod tests {
         assert_eq!(id.to_string(), "000102030405060708090a0b0c0d0e0f");
         assert_eq!(id.as_bytes()[..], bytes);
         for len in [0, 15, 17] {
-            assert_eq!(SessionId::try_from(&vec![0; len][..]), Err(IdentError { len }));
+            assert_eq!(SessionId::try_from(&vec![0; len][..]), Err(IdError { len }));
         }
     }
 }
