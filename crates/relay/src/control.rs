@@ -4,14 +4,15 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use hopline_link::{Code, Session};
+use hopline_link::{Code, Mux, Session};
+use hopline_names::ServiceName;
 use hopline_route_proto::{
     AgentFact, Agents, Announce, ControlDecoder, ControlMessage as _, EdgeToRelay, RelayToEdge, Replaced,
     ServiceAgents, Welcome,
 };
 
 use crate::core::{Agent, AgentsOf, AnnounceError, LinkId};
-use crate::hub::{Hub, State};
+use crate::hub::Hub;
 use crate::links;
 
 /// Services in one message: with the most agents each, it fits.
@@ -80,32 +81,38 @@ pub(crate) async fn serve(hub: Arc<Hub>, id: LinkId, session: Session, passing: 
 /// Tells the edge who serves what it dials, as far as it was not told yet. False if the session is over.
 async fn tell_agents(hub: &Hub, id: LinkId, session: &Session) -> bool {
     loop {
-        let services = hub.with(|state| {
-            let services = state.router.take_agents(id, SERVICES_AT_ONCE);
-            services.into_iter().map(|of| agents_message(state, of)).collect::<Vec<_>>()
+        let services: Vec<_> = hub.with(|state| {
+            let mux = |agent: &Agent| Some(state.links.get(&agent.link?)?.mux.clone());
+            let with_links = |of: AgentsOf| {
+                let agents = of.agents.into_iter().map(|agent| (mux(&agent), agent));
+                (of.service, agents.collect::<Vec<_>>())
+            };
+            state.router.take_agents(id, SERVICES_AT_ONCE).into_iter().map(with_links).collect()
         });
         if services.is_empty() {
             return true;
         }
+        let message = |(service, agents): (ServiceName, Vec<_>)| ServiceAgents {
+            service: service.to_string(),
+            agents: agents.into_iter().map(agent_fact).collect(),
+        };
+        let services = services.into_iter().map(message).collect();
         if !send(session, &RelayToEdge::Agents(Agents { services })).await {
             return false;
         }
     }
 }
 
-/// The agents of a service with the figures of their links.
-fn agents_message(state: &State, of: AgentsOf) -> ServiceAgents {
-    let fact = |agent: Agent| {
-        let info = agent.link.and_then(|id| state.links.get(&id)).map(|link| link.mux.info());
-        AgentFact {
-            instance: Bytes::copy_from_slice(agent.instance.as_bytes()),
-            machine: agent.machine.to_string(),
-            state: agent.state.into(),
-            rtt_us: info.as_ref().and_then(|info| u64::try_from(info.round_trip?.as_micros()).ok()),
-            heard_ms: info.and_then(|info| u64::try_from(info.last_heard.as_millis()).ok()),
-        }
-    };
-    ServiceAgents { service: of.service.to_string(), agents: of.agents.into_iter().map(fact).collect() }
+/// An agent with the figures of its link.
+fn agent_fact((mux, agent): (Option<Mux>, Agent)) -> AgentFact {
+    let info = mux.map(|mux| mux.info());
+    AgentFact {
+        instance: Bytes::copy_from_slice(agent.instance.as_bytes()),
+        machine: agent.machine.to_string(),
+        state: agent.state.into(),
+        rtt_us: info.as_ref().and_then(|info| u64::try_from(info.round_trip?.as_micros()).ok()),
+        heard_ms: info.and_then(|info| u64::try_from(info.last_heard.as_millis()).ok()),
+    }
 }
 
 /// False if the session is over.

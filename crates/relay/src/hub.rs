@@ -196,11 +196,14 @@ impl Hub {
     }
 
     /// Forgets a link that has ended. A second call changes nothing.
-    pub(crate) fn link_ended(&self, id: LinkId, end: &MuxEnd) {
+    pub(crate) fn link_ended(&self, id: LinkId, mux: &Mux, end: &MuxEnd) {
+        // They are final: the link is over.
+        let counters = mux.info().counters;
         self.with(|state| {
             state.router.link_down(id, meant(end), Instant::now());
-            if let Some(link) = state.links.remove(&id) {
-                self.counted.link_ended(end, &link.mux.info().counters);
+            // In one step, so that a status has them either by the link or by the sum.
+            if state.links.remove(&id).is_some() {
+                self.counted.link_ended(end, &counters);
             }
         });
     }

@@ -44,7 +44,7 @@ pub(crate) async fn serve(hub: &Arc<Hub>, link: NewLink) {
     // Both end with the link. Neither may cut the other short: who accepts sessions owns the tasks that carry them.
     tokio::join!(accept_sessions(hub, &mux, id), watch_suspicion(hub, &mux, id));
     let end = mux.closed().await;
-    hub.link_ended(id, &end);
+    hub.link_ended(id, &mux, &end);
     tracing::info!(%machine, %address, link = id.0, %end, "link down");
 }
 

@@ -72,7 +72,8 @@ impl Counted {
     }
 }
 
-pub(crate) fn budgets(router: &Router, handshakes: &Handshakes, window_bytes: Budget) -> RelayBudgets {
+/// The router's and the listener's; the windows of links are added by whoever asks them.
+pub(crate) fn budgets(router: &Router, handshakes: &Handshakes) -> RelayBudgets {
     let gauges = router.gauges();
     // Nothing but `hold` can be set.
     let limits = RouterConfig::default();
@@ -82,7 +83,7 @@ pub(crate) fn budgets(router: &Router, handshakes: &Handshakes, window_bytes: Bu
         links: budget(gauges.links, limits.max_links),
         registrations: budget(gauges.registrations, limits.max_registrations),
         handshakes: budget(handshakes.under_way(), PLACES),
-        window_bytes,
+        window_bytes: Budget::default(),
     }
 }
 

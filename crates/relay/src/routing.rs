@@ -200,8 +200,9 @@ fn decide(asked: &mut Asked, session: Session) -> Routed {
             // The link has just ended. Nothing of the session has gone out: ask again without it.
             Err(Some((mux, OpenError::Down(_) | OpenError::NotUp))) => {
                 hub.with(|state| state.router.session_ended(to));
-                if let Some(end) = mux.watch().borrow().down.clone() {
-                    hub.link_ended(to, &end);
+                let end = mux.watch().borrow().down.clone();
+                if let Some(end) = end {
+                    hub.link_ended(to, &mux, &end);
                 }
             }
             Err(error) => {

@@ -1,88 +1,109 @@
 //! What the relay's status address shows.
 
 use std::collections::BTreeMap;
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 use hopline_admin::status::{
-    AbortCount, AgentState, Budget, LinkState, Opens, RelayAgent, RelayLink, RelayService, RelayState,
+    AbortCount, AgentState, Budget, Bytes, LinkState, Opens, RelayAgent, RelayLink, RelayService, RelayState,
     RelayStatus, Role, SessionCounts, Status, link_ends, seconds,
 };
+use hopline_link::{Info, Mux};
 use hopline_route_proto::ServiceState;
 
-use crate::core::{AgentStatus, LinkPhase, LinkStatus};
-use crate::hub::{Hub, LinkEntry};
+use crate::core::{AgentStatus, LinkPhase, LinkStatus, ServiceStatus};
+use crate::hub::{Hub, State};
 use crate::metrics;
+
+/// Links that are asked in one turn: about a millisecond, after which traffic has its own.
+const LINKS_AT_ONCE: usize = 256;
 
 #[derive(Debug)]
 pub(crate) struct Source(pub(crate) Arc<Hub>);
 
-impl hopline_admin::Source for Source {
-    async fn status(&self) -> Status {
+/// A link as its own lock guards it.
+struct LinkFigures {
+    info: Info,
+    suspect: bool,
+}
+
+impl LinkFigures {
+    fn of(mux: &Mux) -> Self {
+        Self { info: mux.info(), suspect: mux.watch().borrow().suspect }
+    }
+}
+
+impl Source {
+    /// The status, with the links' figures by `figures`.
+    ///
+    /// The router's lock is held to copy what it guards, and no longer: each link has a lock of its own, under which its
+    /// traffic goes, and is asked afterwards.
+    async fn take(&self, figures: impl Fn(&Mux) -> LinkFigures + Sync) -> Status {
         let hub = &self.0;
         let listens = hub.listens();
-        hub.peek(|state| {
+        let (mut status, mut carried, entries) = hub.peek(|state| {
             let mut carried = hub.counted.carried();
-            let mut window_bytes = Budget::default();
-            for link in state.links.values() {
-                let info = link.mux.info();
-                carried.add(&info.counters);
-                let window = Budget { used: info.window_bytes, limit: info.window_budget };
-                window_bytes = window_bytes.plus(window);
-            }
             for (limit, count) in state.router.counters().by_limit() {
                 carried.add_limit(limit, count);
             }
-            carried.add_limit("max_handshakes", hub.handshakes.evicted());
             let links = state.router.links();
-            let phases: BTreeMap<_, _> = links.iter().map(|link| (link.link, link.phase)).collect();
-            let agent = |agent: &AgentStatus| RelayAgent {
-                machine: agent.machine.to_string(),
-                state: match (phases.get(&agent.link), agent.state) {
-                    (Some(LinkPhase::Leaving | LinkPhase::Replaced), _) => AgentState::Draining,
-                    (_, ServiceState::Up) => AgentState::Up,
-                    (_, ServiceState::Down) => AgentState::Down,
-                },
-                sessions: agent.sessions,
+            let entry = |link: LinkStatus| {
+                let entry = state.links.get(&link.link)?;
+                Some((link, entry.address, entry.mux.clone()))
             };
-            let services = state.router.services();
-            Status::Relay(RelayStatus {
-                role: Role::Relay,
-                name: hub.name.to_string(),
-                version: env!("CARGO_PKG_VERSION").to_owned(),
-                uptime_s: seconds(hub.started.elapsed()),
-                state: if hub.is_draining() { RelayState::Draining } else { RelayState::Up },
-                listen: listens
-                    .as_ref()
-                    .map_or_else(|_| Vec::new(), |all| all.iter().map(ToString::to_string).collect()),
-                listen_error: listens.err(),
-                links: links.iter().filter_map(|l| Some(link_status(l, state.links.get(&l.link)?))).collect(),
-                services: services
-                    .iter()
-                    .map(|service| RelayService {
-                        name: service.name.to_string(),
-                        agents: service.agents.iter().map(agent).collect(),
-                    })
-                    .collect(),
-                sessions: SessionCounts {
-                    open: state.opens.sessions_open,
-                    total: state.opens.sessions_total,
-                },
-                opens: Opens {
-                    accepted: state.opens.accepted,
-                    refused: state
-                        .opens
-                        .refused
-                        .iter()
-                        .map(|(code, n)| (code.name().into_owned(), *n))
-                        .collect(),
-                },
-                aborts: AbortCount::all(&hub.counted.aborts),
-                bytes: carried.bytes,
-                link_ends: link_ends(&hub.counted.ends),
-                budgets: metrics::budgets(&state.router, &hub.handshakes, window_bytes),
-                limits_reached: carried.limits,
-            })
-        })
+            let services = services(&links, &state.router.services());
+            let entries: Vec<_> = links.into_iter().filter_map(entry).collect();
+            (self.of_router(state, services), carried, entries)
+        });
+        for some in entries.chunks(LINKS_AT_ONCE) {
+            for (link, address, mux) in some {
+                let LinkFigures { info, suspect } = figures(mux);
+                carried.add(&info.counters);
+                let link = link_status(link, *address, &info, suspect);
+                let windows = &mut status.budgets.window_bytes;
+                *windows = windows.plus(link.window_bytes);
+                status.links.push(link);
+            }
+            tokio::task::yield_now().await;
+        }
+        carried.add_limit("max_handshakes", hub.handshakes.evicted());
+        status.limits_reached = carried.limits;
+        match listens {
+            Ok(all) => status.listen = all.iter().map(ToString::to_string).collect(),
+            Err(error) => status.listen_error = Some(error),
+        }
+        status.bytes = carried.bytes;
+        Status::Relay(status)
+    }
+
+    /// What the router's lock guards; no link, and nothing of any.
+    fn of_router(&self, state: &State, services: Vec<RelayService>) -> RelayStatus {
+        let hub = &self.0;
+        let refused = state.opens.refused.iter().map(|(code, n)| (code.name().into_owned(), *n));
+        RelayStatus {
+            role: Role::Relay,
+            name: hub.name.to_string(),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            uptime_s: seconds(hub.started.elapsed()),
+            state: if hub.is_draining() { RelayState::Draining } else { RelayState::Up },
+            listen: Vec::new(),
+            listen_error: None,
+            links: Vec::new(),
+            services,
+            sessions: SessionCounts { open: state.opens.sessions_open, total: state.opens.sessions_total },
+            opens: Opens { accepted: state.opens.accepted, refused: refused.collect() },
+            aborts: AbortCount::all(&hub.counted.aborts),
+            bytes: Bytes::default(),
+            link_ends: link_ends(&hub.counted.ends),
+            budgets: metrics::budgets(&state.router, &hub.handshakes),
+            limits_reached: BTreeMap::new(),
+        }
+    }
+}
+
+impl hopline_admin::Source for Source {
+    async fn status(&self) -> Status {
+        self.take(LinkFigures::of).await
     }
 
     fn ready(&self) -> Result<(), String> {
@@ -93,12 +114,28 @@ impl hopline_admin::Source for Source {
     }
 }
 
-fn link_status(link: &LinkStatus, entry: &LinkEntry) -> RelayLink {
-    let info = entry.mux.info();
-    let suspect = entry.mux.watch().borrow().suspect;
+fn services(links: &[LinkStatus], services: &[ServiceStatus]) -> Vec<RelayService> {
+    let phases: BTreeMap<_, _> = links.iter().map(|link| (link.link, link.phase)).collect();
+    let agent = |agent: &AgentStatus| RelayAgent {
+        machine: agent.machine.to_string(),
+        state: match (phases.get(&agent.link), agent.state) {
+            (Some(LinkPhase::Leaving | LinkPhase::Replaced), _) => AgentState::Draining,
+            (_, ServiceState::Up) => AgentState::Up,
+            (_, ServiceState::Down) => AgentState::Down,
+        },
+        sessions: agent.sessions,
+    };
+    let service = |service: &ServiceStatus| RelayService {
+        name: service.name.to_string(),
+        agents: service.agents.iter().map(agent).collect(),
+    };
+    services.iter().map(service).collect()
+}
+
+fn link_status(link: &LinkStatus, address: SocketAddr, info: &Info, suspect: bool) -> RelayLink {
     RelayLink {
         machine: link.machine.to_string(),
-        address: entry.address.to_string(),
+        address: address.to_string(),
         state: match link.phase {
             LinkPhase::Leaving => LinkState::Draining,
             LinkPhase::Replaced => LinkState::Standby,
@@ -111,5 +148,110 @@ fn link_status(link: &LinkStatus, entry: &LinkEntry) -> RelayLink {
         sessions: u64::from(info.sessions),
         window_bytes: Budget { used: info.window_bytes, limit: info.window_budget },
         instance: link.instance.map(|instance| format!("{instance}")).unwrap_or_default(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+    use std::time::{Duration, Instant};
+
+    use hopline_admin::Source as _;
+    use hopline_identity::MachineIdentity;
+    use hopline_link::{Config, Side};
+    use hopline_names::{Grants, MachineName};
+    use tempfile::TempDir;
+
+    use super::*;
+    use crate::hub::LinkEntry;
+    use crate::{Relay, RelayConfig};
+
+    /// More than are asked in one turn.
+    const LINKS: usize = LINKS_AT_ONCE + 8;
+
+    /// A relay with so many links in memory. Their far ends are to be kept.
+    async fn relay_with_links(folder: &TempDir, links: usize) -> (Relay, Vec<Mux>) {
+        let config = RelayConfig { listen: "127.0.0.1:0".to_owned(), ..RelayConfig::new(folder.path()) };
+        let relay = Relay::start(config).await.unwrap();
+        let mut far = Vec::new();
+        for number in 0..links {
+            let (near_end, far_end) = tokio::io::duplex(4 << 10);
+            let config = |side| Config::new(side, [side as u8; 16], "machine");
+            let mux = Mux::spawn(near_end, config(Side::Listener)).unwrap();
+            far.push(Mux::spawn(far_end, config(Side::Dialer)).unwrap());
+            mux.up().await.unwrap();
+            let machine: MachineName = format!("machine-{number}").parse().unwrap();
+            let (name, grants) = (machine.clone(), Grants::default());
+            let identity = MachineIdentity { name, key_sha256: String::new(), grants };
+            let id = relay.hub.new_link_id();
+            relay.hub.with(|state| {
+                state.router.link_up(id, machine, Grants::default(), Instant::now()).unwrap();
+                let (address, agents_changed) = (([127, 0, 0, 1], 1).into(), Arc::default());
+                let entry = LinkEntry { mux, identity, address, control: None, agents_changed };
+                state.links.insert(id, entry);
+            });
+        }
+        (relay, far)
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn a_link_that_is_slow_to_say_how_it_is_holds_up_no_routing() {
+        let folder = TempDir::new().unwrap();
+        let (relay, _far) = relay_with_links(&folder, LINKS).await;
+        // Each link answers only once the router has had a turn meanwhile.
+        let slow = |mux: &Mux| {
+            let (hub, (done, routed)) = (Arc::clone(&relay.hub), mpsc::channel());
+            let routing = std::thread::spawn(move || {
+                hub.with(|state| state.router.handle_timeout(Instant::now()));
+                done.send(()).unwrap();
+            });
+            routed.recv_timeout(Duration::from_secs(10)).expect("the router waits for a link");
+            routing.join().unwrap();
+            LinkFigures::of(mux)
+        };
+        let Status::Relay(status) = Source(Arc::clone(&relay.hub)).take(slow).await else {
+            panic!("not a relay's")
+        };
+        assert_eq!(status.links.len(), LINKS);
+        assert!(status.links.iter().all(|link| link.state == LinkState::Up && link.window_bytes.limit > 0));
+        assert_eq!(status.budgets.links.used, LINKS as u64);
+        relay.shutdown().await;
+    }
+
+    /// How long a turn of the router waits beside a `/status` in a loop, and how long one takes: `--ignored --nocapture`.
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    #[ignore = "it measures"]
+    async fn what_a_status_of_many_links_takes_from_routing() {
+        let folder = TempDir::new().unwrap();
+        let (relay, _far) = relay_with_links(&folder, 10_000).await;
+        let hub = Arc::clone(&relay.hub);
+        let turns = |count: usize| {
+            let hub = Arc::clone(&hub);
+            let turn = move || {
+                let began = Instant::now();
+                hub.with(|state| state.router.handle_timeout(began));
+                let took = began.elapsed();
+                std::thread::sleep(Duration::from_micros(500));
+                took
+            };
+            tokio::task::spawn_blocking(move || {
+                let mut took: Vec<_> = (0..count).map(|_| turn()).collect();
+                took.sort_unstable();
+                [took[count / 2], took[count * 99 / 100], took[count - 1]]
+            })
+        };
+        let alone = turns(2_000).await.unwrap();
+        let mut statuses = Vec::new();
+        let beside = turns(2_000);
+        while !beside.is_finished() {
+            let began = Instant::now();
+            drop(Source(Arc::clone(&hub)).status().await);
+            statuses.push(began.elapsed());
+        }
+        statuses.sort_unstable();
+        let middle = statuses[statuses.len() / 2];
+        println!("a turn of the router, median, p99, longest: alone {alone:?}");
+        println!("beside {} statuses of {middle:?}: {:?}", statuses.len(), beside.await.unwrap());
+        relay.shutdown().await;
     }
 }
