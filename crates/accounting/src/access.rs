@@ -7,11 +7,13 @@
 use std::fmt;
 use std::time::Duration;
 
+use hopline_link_proto::Abort;
+
 /// The target of access lines.
 pub const TARGET: &str = "hopline_access";
 
 /// The reason of a session that ended clean, both ways.
-pub const CLEAN: &str = "end";
+const CLEAN: &str = "end";
 
 /// A session that is over, as one process saw it.
 #[derive(Debug, Default, Clone, Copy)]
@@ -35,11 +37,10 @@ pub struct Access<'a> {
 }
 
 impl Access<'_> {
-    /// Writes the line. `session` is the id that the session has at every hop; `fault` the reason by which it ended and
-    /// the number of links that this had crossed, `None` for a clean end. Costs next to nothing while nobody listens to
-    /// [`TARGET`].
-    pub fn log(&self, session: &dyn fmt::Display, fault: Option<(&str, u64)>) {
-        let (reason, hop) = fault.map_or((CLEAN, None), |(reason, hop)| (reason, Some(hop)));
+    /// Writes the line. `session` is the id that the session has at every hop; `end` what aborted it, `None` for a clean
+    /// end. Costs next to nothing while nobody listens to [`TARGET`].
+    pub fn log(&self, session: &dyn fmt::Display, end: Option<&Abort>) {
+        let reason = end.map_or(CLEAN.into(), |abort| abort.code.name());
         tracing::info!(
             target: TARGET,
             mapping = self.mapping,
@@ -51,8 +52,8 @@ impl Access<'_> {
             duration_ms = u64::try_from(self.duration.as_millis()).unwrap_or(u64::MAX),
             forth = self.forth,
             back = self.back,
-            reason,
-            hop,
+            reason = reason.as_ref(),
+            hop = end.map(|abort| abort.hops),
             "session over"
         );
     }

@@ -13,4 +13,4 @@ pub mod access;
 mod counters;
 pub mod log_lines;
 
-pub use counters::{AbortCounter, ByteCounter, CAUSES, EndCounter, HOPS, OpenCounter, REASONS, hop, reason};
+pub use counters::{AbortCounter, ByteCounter, EndCounter, HOPS, OpenCounter, hop};

@@ -12,7 +12,8 @@ use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 use std::fmt::Write as _;
 
-use hopline_accounting::{log_lines, reason};
+use hopline_accounting::log_lines;
+use hopline_link_proto::Reason;
 
 mod edge;
 pub mod families;
@@ -230,7 +231,7 @@ fn common(
     metrics.counter(&families::LOG_LINES_DROPPED, [], log_lines::dropped());
     let mut counts = BTreeMap::new();
     for finding in findings {
-        let word = finding.reason.as_deref().map_or("none", reason);
+        let word = finding.reason.as_deref().map_or("none", |word| Reason::from_name(word).name());
         *counts.entry([finding.level.word(), finding.place.word(), word]).or_insert(0.0) += 1.0;
     }
     for (labels, count) in counts {

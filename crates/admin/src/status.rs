@@ -6,6 +6,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use hopline_link_proto::Abort;
 use serde::{Deserialize, Serialize};
 
 mod figures;
@@ -361,6 +362,19 @@ pub struct LastError {
     pub age_s: f64,
 }
 
+impl LastError {
+    /// That this abort was the last, so long ago.
+    #[must_use]
+    pub fn new(abort: &Abort, age: Duration) -> Self {
+        Self {
+            reason: abort.code.name().into_owned(),
+            hop: abort.hops.into(),
+            message: abort.message.clone(),
+            age_s: seconds(age),
+        }
+    }
+}
+
 /// `/status` of a relay.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct RelayStatus {
@@ -399,7 +413,7 @@ pub struct RelayStatus {
     /// What all links carried.
     #[serde(default)]
     pub bytes: Bytes,
-    /// How links ended: [`CAUSES`](hopline_accounting::CAUSES), only those that there were.
+    /// How links ended, by the words of [`EndCounter`](hopline_accounting::EndCounter); only those that there were.
     #[serde(default)]
     pub link_ends: BTreeMap<String, u64>,
     /// What is in use of what is bounded.

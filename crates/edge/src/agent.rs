@@ -16,7 +16,7 @@ use hopline_route_proto::{self as route_proto, RoutingHeader, ServiceAd, Service
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
-use crate::figures::{Figures, Sessions, log_end};
+use crate::figures::{Figures, Sessions};
 use crate::links::Uplinks;
 use crate::pump::replay::ReplayMemory;
 use crate::trail::{Trails, loop_abort};
@@ -145,7 +145,7 @@ impl Agent {
         let Some((name, id)) = header.service().cloned().zip(header.session_id()) else { return };
         let (name, peer) = (name.as_str(), header.source.as_ref().map(|source| source.as_str()));
         let refuse_with = |abort: Abort| {
-            log_end(&Access { service: Some(name), peer, ..Access::default() }, id, Some(&abort));
+            Access { service: Some(name), peer, ..Access::default() }.log(&id, Some(&abort));
             session.abort_with(abort);
         };
         let Some(service) = self.find(name) else {
@@ -160,13 +160,13 @@ impl Agent {
         if !allowed {
             let source = peer.unwrap_or("?");
             let abort = Abort::new(Code::UNAUTHORIZED, format!("{source} is not in the agent's allow: list"));
-            service.figures.opens.refuse(&abort.code.name());
+            service.figures.opens.refuse(abort.code);
             service.figures.fault.note(&abort);
             return refuse_with(abort);
         }
         if self.trails.is_loop(name, &header.trail) {
             let abort = loop_abort(name, &service.config.target);
-            service.figures.opens.refuse(&abort.code.name());
+            service.figures.opens.refuse(abort.code);
             service.figures.fault.note(&abort);
             return refuse_with(abort);
         }

@@ -4,18 +4,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
-use hopline_accounting::access::Access;
 use hopline_accounting::{AbortCounter, ByteCounter, OpenCounter};
 use hopline_admin::status::{AbortCount, Counts, LastError, SessionCounts};
 use hopline_link::Abort;
-use hopline_names::SessionId;
 use tokio::sync::watch;
-
-/// Writes the access line of a session that ended so.
-pub(crate) fn log_end(line: &Access<'_>, session: SessionId, end: Option<&Abort>) {
-    let fault = end.map(|abort| (abort.code.name(), u64::from(abort.hops)));
-    line.log(&session, fault.as_ref().map(|(reason, hop)| (reason.as_ref(), *hop)));
-}
 
 /// The last fault of something, and how often there was each.
 #[derive(Debug, Default)]
@@ -26,18 +18,13 @@ pub(crate) struct LastFault {
 
 impl LastFault {
     pub(crate) fn note(&self, abort: &Abort) {
-        self.counter.note(&abort.code.name(), u64::from(abort.hops));
+        self.counter.note(abort);
         *self.last.lock().unwrap_or_else(PoisonError::into_inner) = Some((abort.clone(), Instant::now()));
     }
 
     pub(crate) fn status(&self) -> Option<LastError> {
         let last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
-        last.as_ref().map(|(abort, at)| LastError {
-            reason: abort.code.name().into_owned(),
-            hop: u64::from(abort.hops),
-            message: abort.message.clone(),
-            age_s: hopline_admin::status::seconds(at.elapsed()),
-        })
+        last.as_ref().map(|(abort, at)| LastError::new(abort, at.elapsed()))
     }
 }
 

@@ -12,7 +12,7 @@ use hopline_admin::status::{
     Role, Service, ServiceState, Status, seconds,
 };
 use hopline_h2_watch as h2_watch;
-use hopline_link::Code;
+use hopline_link::{Abort, Code};
 use hopline_route_proto::AgentState;
 
 use crate::agent::{self, Agent};
@@ -164,8 +164,7 @@ impl hopline_admin::Source for StatusSource {
 
 /// What is wrong with a socket, and since when.
 fn told((message, since): (String, Instant)) -> LastError {
-    let reason = Code::INTERNAL.name().into_owned();
-    LastError { reason, hop: 0, message, age_s: seconds(since.elapsed()) }
+    LastError::new(&Abort::new(Code::INTERNAL, message), since.elapsed())
 }
 
 fn link(uplink: &Uplink, uplinks: &Uplinks) -> EdgeLink {

@@ -10,19 +10,56 @@ use std::fmt;
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Code(u32);
 
+/// A closed list: an enum whose variants have a word each.
+macro_rules! words {
+    ($(#[$doc:meta])* $type:ident { $($(#[$of:meta])* $variant:ident = $word:literal,)* }) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub enum $type {
+            $($(#[$of])* $variant,)*
+        }
+
+        impl $type {
+            /// All of them, in the order of their declaration: `self as usize` is the index.
+            pub const ALL: &'static [Self] = &[$(Self::$variant),*];
+
+            /// Its word in `/status`, `/metrics` and logs.
+            #[must_use]
+            pub const fn name(self) -> &'static str {
+                match self { $(Self::$variant => $word,)* }
+            }
+        }
+    };
+}
+pub(crate) use words;
+
 macro_rules! codes {
-    ($($(#[$doc:meta])* $name:ident = $number:literal, $word:literal;)*) => {
+    ($($(#[$doc:meta])* $name:ident = $number:literal, $reason:ident, $word:literal;)*) => {
         impl Code {
             $($(#[$doc])* pub const $name: Self = Self($number);)*
 
             /// Every reason of the closed list, in the order of its number.
             pub const ALL: &'static [Self] = &[$(Self::$name),*];
 
-            fn word(self) -> Option<&'static str> {
+            /// What it is counted as.
+            #[must_use]
+            pub const fn reason(self) -> Reason {
                 match self.0 {
-                    $($number => Some($word),)*
-                    _ => None,
+                    $($number => Reason::$reason,)*
+                    Self::APP.. => Reason::Application,
+                    _ => Reason::Other,
                 }
+            }
+        }
+
+        words! {
+            /// What a [`Code`] is counted as, and whom it is laid to: whatever peers send, there are so many.
+            Reason {
+                $($(#[$doc])* $reason = $word,)*
+                /// Any code of an application.
+                Application = "application",
+                /// Any code that this version does not know.
+                Other = "other",
             }
         }
     };
@@ -30,35 +67,44 @@ macro_rules! codes {
 
 codes! {
     /// A link died under the session: silent for its bound, or its carrier failed.
-    CONN_LOST = 1, "conn_lost";
+    CONN_LOST = 1, ConnLost, "conn_lost";
     /// A drain reached its deadline with the session still open.
-    DRAIN_DEADLINE = 2, "drain_deadline";
+    DRAIN_DEADLINE = 2, DrainDeadline, "drain_deadline";
     /// A deadline of the one who aborts has passed.
-    TIMEOUT = 3, "timeout";
+    TIMEOUT = 3, Timeout, "timeout";
     /// The far side does not want this open.
-    REFUSED = 4, "refused";
+    REFUSED = 4, Refused, "refused";
     /// No such name for this machine.
-    NOT_FOUND = 5, "not_found";
+    NOT_FOUND = 5, NotFound, "not_found";
     /// The name may be dialled, and nobody serves it now.
-    OFFLINE = 6, "offline";
+    OFFLINE = 6, Offline, "offline";
     /// The machine may not do this.
-    UNAUTHORIZED = 7, "unauthorized";
+    UNAUTHORIZED = 7, Unauthorized, "unauthorized";
     /// The agent could not connect to the server.
-    DIAL_FAILED = 8, "dial_failed";
+    DIAL_FAILED = 8, DialFailed, "dial_failed";
     /// The forward hop was found dead.
-    FORWARD_DEAD = 9, "forward_dead";
+    FORWARD_DEAD = 9, ForwardDead, "forward_dead";
     /// The application or the server reset its connection, or went away without ending it.
-    PEER_RESET = 10, "peer_reset";
+    PEER_RESET = 10, PeerReset, "peer_reset";
     /// A limit was reached.
-    OVERLOAD = 11, "overload";
+    OVERLOAD = 11, Overload, "overload";
     /// A process ended its sessions because it stops.
-    SHUTDOWN = 12, "shutdown";
+    SHUTDOWN = 12, Shutdown, "shutdown";
     /// A process on its way out takes no new sessions; the open is safe to send elsewhere.
-    DRAINING = 13, "draining";
+    DRAINING = 13, Draining, "draining";
     /// The peer broke a rule of the wire.
-    PROTOCOL = 14, "protocol";
+    PROTOCOL = 14, Protocol, "protocol";
     /// Our own fault.
-    INTERNAL = 15, "internal";
+    INTERNAL = 15, Internal, "internal";
+}
+
+impl Reason {
+    /// The reason of a word that [`Code::name`] or [`Reason::name`] printed, perhaps that of another version.
+    #[must_use]
+    pub fn from_name(word: &str) -> Self {
+        let listed = Self::ALL.iter().copied().find(|reason| reason.name() == word);
+        listed.unwrap_or(if word.starts_with("app_") { Self::Application } else { Self::Other })
+    }
 }
 
 impl Code {
@@ -97,16 +143,16 @@ impl Code {
         if let Some(number) = name.strip_prefix("app_") {
             return number.parse().ok().and_then(Self::app);
         }
-        Self::ALL.iter().copied().find(|code| code.word() == Some(name))
+        Self::ALL.iter().copied().find(|code| code.reason().name() == name)
     }
 
     /// The reason's word: one of the closed list, `app_N`, or `unknown_N`.
     #[must_use]
     pub fn name(self) -> std::borrow::Cow<'static, str> {
-        match (self.word(), self.app_number()) {
-            (Some(word), _) => word.into(),
-            (None, Some(n)) => format!("app_{n}").into(),
-            (None, None) => format!("unknown_{}", self.0).into(),
+        match (self.reason(), self.app_number()) {
+            (_, Some(n)) => format!("app_{n}").into(),
+            (Reason::Other, None) => format!("unknown_{}", self.0).into(),
+            (reason, None) => reason.name().into(),
         }
     }
 }
@@ -140,5 +186,19 @@ mod tests {
         assert_eq!(Code::from_number(0), None);
         assert_eq!(Code::from_number(Code::MAX + 1), None);
         assert_eq!(Code::app(Code::MAX), None);
+    }
+
+    #[test]
+    fn each_code_is_counted_as_one_reason() {
+        assert_eq!(Reason::ALL.len(), Code::ALL.len() + 2);
+        for (index, code) in Code::ALL.iter().enumerate() {
+            assert_eq!(code.reason(), Reason::ALL[index]);
+            assert_eq!(Reason::from_name(&code.name()), code.reason());
+        }
+        let (app, unknown) = (Code::app(7).unwrap(), Code::from_number(77).unwrap());
+        for (code, reason) in [(app, Reason::Application), (unknown, Reason::Other)] {
+            assert_eq!((code.reason(), Reason::from_name(&code.name())), (reason, reason));
+            assert_eq!(Reason::from_name(reason.name()), reason);
+        }
     }
 }

@@ -39,13 +39,13 @@ pub mod testkit;
 mod varint;
 mod watch;
 
-pub use code::Code;
+pub use code::{Code, Reason};
 pub use counters::Counters;
 pub use frame::{Abort, FrameError};
 pub use hello::HelloError;
 pub use limits::{LIMITS, Limit, LimitCounters, Limits};
 pub use link::{
-    Config, ConfigError, Event, Link, LinkEnd, OpenError, Peer, ProtocolError, Read, SendState,
+    Config, ConfigError, EndCause, Event, Link, LinkEnd, OpenError, Peer, ProtocolError, Read, SendState,
     SessionCounters, Side, Transmit, Write,
 };
 pub use liveness::{Liveness, LivenessError, MAX_BOUND, MIN_BOUND};

@@ -29,7 +29,7 @@ use crate::session::{Opening, Session, SessionId};
 use crate::watch::{PingAllowance, Watch};
 
 pub use config::{Config, ConfigError, Side};
-pub use end::{LinkEnd, ProtocolError};
+pub use end::{EndCause, LinkEnd, ProtocolError};
 pub use event::{Event, Peer};
 #[cfg(any(test, feature = "testkit"))]
 pub use held::Held;

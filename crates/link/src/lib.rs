@@ -120,8 +120,8 @@ pub use driver::Driver;
 pub use error::{OpenFailed, SessionError};
 pub use halves::{ReadHalf, ReuniteError, WriteHalf};
 pub use hopline_link_proto::{
-    Abort, Code, Config, ConfigError, Counters, Limits, LinkEnd, Liveness, LivenessError, OpenError, Peer,
-    SessionCounters, SessionId, Side, SpliceEnd,
+    Abort, Code, Config, ConfigError, Counters, EndCause, Limits, LinkEnd, Liveness, LivenessError,
+    OpenError, Peer, Reason, SessionCounters, SessionId, Side, SpliceEnd,
 };
 pub use mux::{Info, LinkFailed, Mux, Status, close_all};
 pub use session::Session;

@@ -40,22 +40,14 @@ pub(crate) struct State {
     pub(crate) links: BTreeMap<LinkId, LinkEntry>,
     /// Held opens: told when to ask the router again.
     pub(crate) held: BTreeMap<HoldId, oneshot::Sender<()>>,
-    pub(crate) opens: Opens,
+    pub(crate) sessions: Sessions,
 }
 
-/// Opens since the start, by how they ended.
+/// Sessions, now and since the start.
 #[derive(Debug, Default)]
-pub(crate) struct Opens {
-    pub(crate) accepted: u64,
-    pub(crate) refused: BTreeMap<Code, u64>,
-    pub(crate) sessions_open: u64,
-    pub(crate) sessions_total: u64,
-}
-
-impl Opens {
-    pub(crate) fn refuse(&mut self, code: Code) {
-        *self.refused.entry(code).or_default() += 1;
-    }
+pub(crate) struct Sessions {
+    pub(crate) open: u64,
+    pub(crate) total: u64,
 }
 
 /// What a reload may change. Each link and each open goes by what it finds when it begins.
@@ -116,7 +108,7 @@ impl Hub {
                 router,
                 links: BTreeMap::new(),
                 held: BTreeMap::new(),
-                opens: Opens::default(),
+                sessions: Sessions::default(),
             }),
             next_link: AtomicU64::new(1),
         }
@@ -252,7 +244,7 @@ impl Hub {
     pub(crate) async fn wait_quiet(&self) {
         loop {
             let changed = self.quiet.notified();
-            if self.peek(|state| state.opens.sessions_open == 0) {
+            if self.peek(|state| state.sessions.open == 0) {
                 return;
             }
             changed.await;

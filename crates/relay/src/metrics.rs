@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use hopline_accounting::{AbortCounter, EndCounter};
+use hopline_accounting::{AbortCounter, EndCounter, OpenCounter};
 use hopline_admin::status::{Budget, Bytes, RelayBudgets};
 use hopline_link::{Counters, LinkEnd, SpliceEnd};
 
@@ -13,6 +13,7 @@ use crate::handshakes::{Handshakes, PLACES};
 /// Sums over everything that is over.
 #[derive(Debug, Default)]
 pub(crate) struct Counted {
+    pub(crate) opens: OpenCounter,
     pub(crate) aborts: AbortCounter,
     pub(crate) ends: EndCounter,
     before: Mutex<Carried>,
@@ -44,21 +45,14 @@ impl Carried {
 impl Counted {
     /// A link is over.
     pub(crate) fn link_ended(&self, end: &LinkEnd, counters: &Counters) {
-        self.ends.note(match end {
-            LinkEnd::DeadPeer { .. } => "dead_peer",
-            LinkEnd::CarrierLost { .. } => "carrier_lost",
-            LinkEnd::Goodbye(_) => "goodbye",
-            LinkEnd::Closed(_) => "closed",
-            LinkEnd::Protocol(_) => "protocol",
-            LinkEnd::NoHello => "no_hello",
-        });
+        self.ends.note(end.cause());
         self.before().add(counters);
     }
 
     /// A session is over.
     pub(crate) fn session_ended(&self, end: &SpliceEnd) {
         if let SpliceEnd::Aborted(abort) = end {
-            self.aborts.note(&abort.code.name(), u64::from(abort.hops));
+            self.aborts.note(abort);
         }
     }
 

@@ -97,7 +97,7 @@ impl Asked {
             Stage::Open(to) => {
                 self.hub.with(|state| {
                     state.router.session_ended(to);
-                    state.opens.sessions_open -= 1;
+                    state.sessions.open -= 1;
                 });
                 self.hub.quiet.notify_one();
             }
@@ -116,15 +116,14 @@ impl Asked {
             back,
             ..Access::default()
         };
-        let fault = end.map(|abort| (abort.code.name(), u64::from(abort.hops)));
-        line.log(&id, fault.as_ref().map(|(reason, hop)| (reason.as_ref(), *hop)));
+        line.log(&id, end);
     }
 
     /// Refuses it.
     fn refuse(&mut self, session: &Session, code: Code, message: impl Into<String>) -> Routed {
         let abort = Abort::new(code, message);
         session.abort_with(abort.clone());
-        self.hub.with(|state| state.opens.refuse(code));
+        self.hub.counted.opens.refuse(code);
         self.end((0, 0), Some(&abort));
         Routed::Refused
     }
@@ -190,8 +189,8 @@ fn decide(asked: &mut Asked, session: Session) -> Routed {
         match opened {
             Ok(onward) => {
                 hub.with(|state| {
-                    state.opens.sessions_open += 1;
-                    state.opens.sessions_total += 1;
+                    state.sessions.open += 1;
+                    state.sessions.total += 1;
                 });
                 asked.stage = Stage::Open(to);
                 asked.agent = machine(&hub, to);
@@ -244,10 +243,10 @@ fn count(mut asked: Asked, outcome: &SpliceOutcome, answered: bool) {
         SpliceEnd::Clean => None,
     };
     asked.hub.counted.session_ended(end);
-    asked.hub.with(|state| match end {
-        SpliceEnd::Aborted(abort) if !answered => state.opens.refuse(abort.code),
-        SpliceEnd::Aborted(_) | SpliceEnd::Clean => state.opens.accepted += 1,
-    });
+    match end {
+        SpliceEnd::Aborted(abort) if !answered => asked.hub.counted.opens.refuse(abort.code),
+        SpliceEnd::Aborted(_) | SpliceEnd::Clean => asked.hub.counted.opens.accept(),
+    }
     asked.end((outcome.forth, outcome.back), fault);
 }
 

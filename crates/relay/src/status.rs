@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use hopline_admin::status::{
-    AbortCount, AgentState, Budget, Bytes, LinkState, Opens, RelayAgent, RelayLink, RelayService, RelayState,
+    AbortCount, AgentState, Budget, Bytes, LinkState, RelayAgent, RelayLink, RelayService, RelayState,
     RelayStatus, Role, SessionCounts, Status, link_ends, seconds,
 };
 use hopline_link::{Info, Mux};
@@ -79,7 +79,6 @@ impl Source {
     /// What the router's lock guards; no link, and nothing of any.
     fn of_router(&self, state: &State, services: Vec<RelayService>) -> RelayStatus {
         let hub = &self.0;
-        let refused = state.opens.refused.iter().map(|(code, n)| (code.name().into_owned(), *n));
         RelayStatus {
             role: Role::Relay,
             name: hub.name.to_string(),
@@ -90,8 +89,8 @@ impl Source {
             listen_error: None,
             links: Vec::new(),
             services,
-            sessions: SessionCounts { open: state.opens.sessions_open, total: state.opens.sessions_total },
-            opens: Opens { accepted: state.opens.accepted, refused: refused.collect() },
+            sessions: SessionCounts { open: state.sessions.open, total: state.sessions.total },
+            opens: (&hub.counted.opens).into(),
             aborts: AbortCount::all(&hub.counted.aborts),
             bytes: Bytes::default(),
             link_ends: link_ends(&hub.counted.ends),

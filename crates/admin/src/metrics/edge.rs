@@ -1,6 +1,7 @@
 //! The samples of an edge.
 
-use hopline_accounting::{hop, reason};
+use hopline_accounting::hop;
+use hopline_link_proto::{EndCause, Reason};
 
 use super::{Metrics, families as f};
 use crate::status::{Counts, EdgeLink, EdgeStatus, LinkState, Mapping, Opens, Service};
@@ -51,7 +52,7 @@ fn fill_link(metrics: &mut Metrics, link: &EdgeLink) {
     metrics.counter(&f::LINK_RECEIVED, [relay], link.history.bytes.received);
     metrics.counter(&f::LINK_DIALS, [relay, "up"], link.history.dials.up);
     metrics.counter(&f::LINK_DIALS, [relay, "failed"], link.history.dials.failed);
-    let deaths = link.history.ends.get("dead_peer").copied().unwrap_or(0);
+    let deaths = link.history.ends.get(EndCause::DeadPeer.name()).copied().unwrap_or(0);
     metrics.counter(&f::LINK_DEATHS, [relay], deaths);
     for (cause, count) in &link.history.ends {
         metrics.counter(&f::LINK_ENDS, [relay, cause], *count);
@@ -68,7 +69,11 @@ fn fill_mapping(metrics: &mut Metrics, mapping: &Mapping) {
         metrics.counter(&f::MAPPING_OPENS, [name, result], count);
     }
     for abort in aborts {
-        metrics.counter(&f::MAPPING_ABORTS, [name, reason(&abort.reason), hop(abort.hop)], abort.count);
+        metrics.counter(
+            &f::MAPPING_ABORTS,
+            [name, Reason::from_name(&abort.reason).name(), hop(abort.hop)],
+            abort.count,
+        );
     }
     metrics.counter(&f::MAPPING_SENT, [name], bytes.sent);
     metrics.counter(&f::MAPPING_RECEIVED, [name], bytes.received);
@@ -94,7 +99,11 @@ fn fill_service(metrics: &mut Metrics, service: &Service) {
         metrics.counter(&f::SERVICE_OPENS, [name, result], count);
     }
     for abort in aborts {
-        metrics.counter(&f::SERVICE_ABORTS, [name, reason(&abort.reason), hop(abort.hop)], abort.count);
+        metrics.counter(
+            &f::SERVICE_ABORTS,
+            [name, Reason::from_name(&abort.reason).name(), hop(abort.hop)],
+            abort.count,
+        );
     }
     metrics.counter(&f::SERVICE_SENT, [name], bytes.sent);
     metrics.counter(&f::SERVICE_RECEIVED, [name], bytes.received);
@@ -102,6 +111,6 @@ fn fill_service(metrics: &mut Metrics, service: &Service) {
 
 /// Opens by result: `accepted`, which is always there, and the reasons.
 pub(super) fn results(opens: &Opens) -> impl Iterator<Item = (&str, u64)> {
-    let refused = opens.refused.iter().map(|(word, count)| (reason(word), *count));
+    let refused = opens.refused.iter().map(|(word, count)| (Reason::from_name(word).name(), *count));
     [("accepted", opens.accepted)].into_iter().chain(refused)
 }

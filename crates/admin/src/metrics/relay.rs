@@ -1,6 +1,7 @@
 //! The samples of a relay: sums over all machines, since a machine's name is its own choice.
 
-use hopline_accounting::{hop, reason};
+use hopline_accounting::hop;
+use hopline_link_proto::{EndCause, Reason};
 
 use super::{Metrics, families as f};
 use crate::status::{LinkState, RelayState, RelayStatus};
@@ -38,11 +39,19 @@ pub(super) fn fill(metrics: &mut Metrics, status: &RelayStatus) {
         metrics.counter(&f::RELAY_OPENS, [result], count);
     }
     for abort in &status.aborts {
-        metrics.counter(&f::RELAY_ABORTS, [reason(&abort.reason), hop(abort.hop)], abort.count);
+        metrics.counter(
+            &f::RELAY_ABORTS,
+            [Reason::from_name(&abort.reason).name(), hop(abort.hop)],
+            abort.count,
+        );
     }
     metrics.counter(&f::RELAY_SENT, [], status.bytes.sent);
     metrics.counter(&f::RELAY_RECEIVED, [], status.bytes.received);
-    metrics.counter(&f::RELAY_DEATHS, [], status.link_ends.get("dead_peer").copied().unwrap_or(0));
+    metrics.counter(
+        &f::RELAY_DEATHS,
+        [],
+        status.link_ends.get(EndCause::DeadPeer.name()).copied().unwrap_or(0),
+    );
     for (cause, count) in &status.link_ends {
         metrics.counter(&f::RELAY_LINK_ENDS, [cause], *count);
     }

@@ -216,16 +216,19 @@ fn bound(series: &str, [relays, mappings, services]: [usize; 3]) -> usize {
 
 /// An edge on which everything has happened that can: each reason at each hop, each cause, each limit.
 fn full_edge([relays, mappings, services]: [usize; 3]) -> Status {
-    use hopline_accounting::{CAUSES, HOPS, REASONS};
+    use hopline_accounting::HOPS;
+    use hopline_link_proto::{EndCause, Reason};
+    let reasons: Vec<_> = Reason::ALL.iter().map(|reason| reason.name()).collect();
+    let causes: Vec<_> = EndCause::ALL.iter().map(|cause| cause.name()).chain(["replaced"]).collect();
     let each = |words: &[&str]| words.iter().map(|word| ((*word).to_owned(), 1)).collect::<BTreeMap<_, _>>();
-    let aborts: Vec<_> = REASONS
+    let aborts: Vec<_> = reasons
         .iter()
         .flat_map(|reason| {
             (0..HOPS.len()).map(move |hop| serde_json::json!({ "reason": reason, "hop": hop, "count": 1 }))
         })
         .collect();
     let counts = serde_json::json!({
-        "sessions": { "open": 0, "total": 1 }, "opens": { "accepted": 1, "refused": each(&REASONS) }, "aborts": aborts,
+        "sessions": { "open": 0, "total": 1 }, "opens": { "accepted": 1, "refused": each(&reasons) }, "aborts": aborts,
     });
     let with = |mut value: serde_json::Value| {
         value.as_object_mut().unwrap().extend(counts.as_object().unwrap().clone());
@@ -234,7 +237,7 @@ fn full_edge([relays, mappings, services]: [usize; 3]) -> Status {
     let link = |n| {
         serde_json::json!({
             "peer": "r", "relay": format!("relay-{n}:1"), "address": "x", "state": "up", "rtt_us": 1, "last_heard_ms": 1,
-            "ends": each(&CAUSES), "window_bytes": { "used": 1, "limit": 2 },
+            "ends": each(&causes), "window_bytes": { "used": 1, "limit": 2 },
         })
     };
     let agent =

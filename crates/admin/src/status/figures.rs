@@ -22,7 +22,7 @@ pub struct Counts {
 /// How many sessions or opens ended by one fault.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AbortCount {
-    /// One of [`REASONS`](hopline_accounting::REASONS).
+    /// The word of a [`Reason`](hopline_link_proto::Reason).
     pub reason: String,
     /// The number of links that the reason had crossed; 3 stands for all further ones.
     pub hop: u64,
@@ -35,7 +35,7 @@ impl AbortCount {
     #[must_use]
     pub fn all(counter: &AbortCounter) -> Vec<Self> {
         let all = counter.counts();
-        all.map(|(reason, hop, count)| Self { reason: reason.to_owned(), hop, count }).collect()
+        all.map(|(reason, hop, count)| Self { reason: reason.name().to_owned(), hop, count }).collect()
     }
 }
 
@@ -66,7 +66,10 @@ pub struct Opens {
 
 impl From<&OpenCounter> for Opens {
     fn from(counter: &OpenCounter) -> Self {
-        Self { accepted: counter.accepted(), refused: by_word(counter.refused()) }
+        Self {
+            accepted: counter.accepted(),
+            refused: by_word(counter.refused().map(|(reason, count)| (reason.name(), count))),
+        }
     }
 }
 
@@ -89,7 +92,7 @@ pub struct LinkHistory {
     /// How often the relay was dialled.
     #[serde(default)]
     pub dials: Dials,
-    /// How they ended: [`CAUSES`](hopline_accounting::CAUSES), only those that there were.
+    /// How they ended, by the words of [`EndCounter`]; only those that there were.
     #[serde(default)]
     pub ends: BTreeMap<String, u64>,
 }

@@ -4,6 +4,7 @@
 //! here. A finding is *bad* while something does not work, and then the process is not healthy. It is *doubtful* while
 //! everything works by another way, or when something failed less than [`RECENT_S`] ago.
 
+use hopline_link_proto::Reason;
 use serde::{Deserialize, Serialize};
 
 use super::{
@@ -134,6 +135,13 @@ impl Finding {
         Self { level, subject, name: name.to_owned(), place, reason: None, hop: None, text }
     }
 
+    /// With the reason for it, and the number of links that this has crossed.
+    fn by(mut self, reason: Reason, hop: u64) -> Self {
+        self.reason = Some(reason.name().to_owned());
+        self.hop = Some(hop);
+        self
+    }
+
     /// With the reason of what failed, and its words.
     fn because(mut self, error: Option<&LastError>) -> Self {
         if let Some(error) = error {
@@ -248,7 +256,7 @@ fn of_mapping(mapping: &Mapping, usable: bool) -> Option<Finding> {
         MappingState::Ready => of_agents(mapping).or_else(|| {
             let error = recent(error)?;
             let text = format!("{name}: a session or an open failed {:.0} s ago", error.age_s);
-            let place = seen_by_sidecar(&error.reason, error.hop);
+            let place = seen_by_sidecar(Reason::from_name(&error.reason), error.hop);
             let finding = Finding::new(Level::Doubtful, Subject::Mapping, name, place, text);
             Some(finding.because(Some(error)))
         }),
@@ -259,10 +267,8 @@ fn of_mapping(mapping: &Mapping, usable: bool) -> Option<Finding> {
 fn of_agents(mapping: &Mapping) -> Option<Finding> {
     if mapping.agents_known && mapping.agents.is_empty() {
         let text = format!("{}: nobody serves it", mapping.name);
-        let mut finding = Finding::new(Level::Bad, Subject::Mapping, &mapping.name, Place::Agent, text);
-        finding.reason = Some("offline".to_owned());
-        finding.hop = Some(1);
-        return Some(finding);
+        let finding = Finding::new(Level::Bad, Subject::Mapping, &mapping.name, Place::Agent, text);
+        return Some(finding.by(Reason::Offline, 1));
     }
     let rank = |agent: &&FarAgent| match agent.state {
         FarState::Up | FarState::Unknown => 0,
@@ -274,19 +280,22 @@ fn of_agents(mapping: &Mapping) -> Option<Finding> {
     // The one that is nearest to working says most about what is wrong.
     let agent = mapping.agents.iter().filter(|agent| rank(agent) > 0).min_by_key(rank)?;
     let (place, reason, text) = match agent.state {
-        FarState::Down => (Place::AgentServer, "dial_failed", "says that its server does not serve"),
-        FarState::Suspect => (Place::RelayAgent, "conn_lost", "is silent for longer than it should be"),
-        FarState::Lost => (Place::RelayAgent, "conn_lost", "was lost, and its return is awaited"),
+        FarState::Down => {
+            (Place::AgentServer, Some((Reason::DialFailed, 2)), "says that its server does not serve")
+        }
+        FarState::Suspect => (Place::RelayAgent, None, "is silent for longer than it should be"),
+        FarState::Lost => {
+            (Place::RelayAgent, Some((Reason::ConnLost, 1)), "was lost, and its return is awaited")
+        }
         FarState::Up | FarState::Unknown => return None,
     };
     let level = if works { Level::Doubtful } else { Level::Bad };
     let text = format!("{}: its agent {} behind {} {text}", mapping.name, agent.machine, agent.relay);
-    let mut finding = Finding::new(level, Subject::Mapping, &mapping.name, place, text);
-    if agent.state != FarState::Suspect {
-        finding.reason = Some(reason.to_owned());
-        finding.hop = Some(if place == Place::AgentServer { 2 } else { 1 });
-    }
-    Some(finding)
+    let finding = Finding::new(level, Subject::Mapping, &mapping.name, place, text);
+    Some(match reason {
+        Some((reason, hop)) => finding.by(reason, hop),
+        None => finding,
+    })
 }
 
 fn of_service(service: &Service, usable: bool) -> Option<Finding> {
@@ -299,10 +308,8 @@ fn of_service(service: &Service, usable: bool) -> Option<Finding> {
         ServiceState::Starting if !usable => None,
         ServiceState::Starting => Some(bad(Place::RelayAgent, "no relay has taken it yet")),
         ServiceState::Unauthorized => {
-            let mut finding = bad(Place::Relay, "the relay does not let this machine publish it");
-            finding.reason = Some("unauthorized".to_owned());
-            finding.hop = Some(1);
-            Some(finding)
+            let finding = bad(Place::Relay, "the relay does not let this machine publish it");
+            Some(finding.by(Reason::Unauthorized, 1))
         }
         ServiceState::Down => Some(
             bad(Place::AgentServer, &format!("its server {} does not serve", service.target)).because(error),
@@ -315,7 +322,7 @@ fn of_service(service: &Service, usable: bool) -> Option<Finding> {
         ServiceState::Up => {
             let error = recent(error)?;
             let text = format!("{name}: a session or a dial failed {:.0} s ago", error.age_s);
-            let place = seen_by_agent(&error.reason, error.hop);
+            let place = seen_by_agent(Reason::from_name(&error.reason), error.hop);
             let finding = Finding::new(Level::Doubtful, Subject::Service, name, place, text);
             Some(finding.because(Some(error)))
         }
@@ -339,10 +346,8 @@ impl RelayStatus {
         });
         let draining = (self.state != RelayState::Up).then(|| {
             let text = format!("{} takes no new sessions: it is on its way out", self.name);
-            let mut finding = Finding::new(Level::Bad, Subject::Process, &self.name, Place::Relay, text);
-            finding.reason = Some("draining".to_owned());
-            finding.hop = Some(0);
-            finding
+            let finding = Finding::new(Level::Bad, Subject::Process, &self.name, Place::Relay, text);
+            finding.by(Reason::Draining, 0)
         });
         let links = self.links.iter().filter(|link| link.state == LinkState::Suspect).map(|link| {
             // What the machine is to this relay shows by its registrations.
@@ -360,22 +365,20 @@ impl RelayStatus {
             let (place, reason, text) = match service.agents.first() {
                 None => (
                     Place::RelayAgent,
-                    "conn_lost",
+                    Reason::ConnLost,
                     "its last agent was lost, and its return is awaited".into(),
                 ),
                 Some(agent) if agent.state == AgentState::Draining => {
-                    (Place::Agent, "draining", format!("its agent {} is on its way out", agent.machine))
+                    (Place::Agent, Reason::Draining, format!("its agent {} is on its way out", agent.machine))
                 }
                 Some(agent) => {
                     let text = format!("its agent {} says that its server does not serve", agent.machine);
-                    (Place::AgentServer, "dial_failed", text)
+                    (Place::AgentServer, Reason::DialFailed, text)
                 }
             };
             let text = format!("{name}: {text}");
-            let mut finding = Finding::new(Level::Doubtful, Subject::Service, name, place, text);
-            finding.reason = Some(reason.to_owned());
-            finding.hop = Some(if place == Place::RelayAgent { 0 } else { 1 });
-            Some(finding)
+            let finding = Finding::new(Level::Doubtful, Subject::Service, name, place, text);
+            Some(finding.by(reason, if place == Place::RelayAgent { 0 } else { 1 }))
         });
         let process = deaf.into_iter().chain(draining);
         process.chain(links).chain(standing_by).chain(services).collect()
@@ -388,30 +391,34 @@ fn recent(error: Option<&LastError>) -> Option<&LastError> {
 
 /// Where a reason comes from that a sidecar read, in a chain of sidecar, relay and agent.
 #[must_use]
-pub fn seen_by_sidecar(reason: &str, hop: u64) -> Place {
+pub fn seen_by_sidecar(reason: Reason, hop: u64) -> Place {
+    use Reason::{
+        ConnLost, DialFailed, DrainDeadline, ForwardDead, Internal, Offline, PeerReset, Protocol, Shutdown,
+    };
     match (hop, reason) {
-        (0, "internal" | "peer_reset") => Place::ApplicationSidecar,
-        (0, "conn_lost" | "shutdown" | "drain_deadline" | "protocol") => Place::SidecarRelay,
+        (0, Internal | PeerReset) => Place::ApplicationSidecar,
+        (0, ConnLost | Shutdown | DrainDeadline | Protocol) => Place::SidecarRelay,
         (0, _) => Place::Sidecar,
-        (1, "conn_lost") => Place::RelayAgent,
-        (1, "offline") => Place::Agent,
+        (1, ConnLost) => Place::RelayAgent,
+        (1, Offline) => Place::Agent,
         (1, _) => Place::Relay,
-        (_, "dial_failed" | "forward_dead" | "peer_reset") => Place::AgentServer,
-        (_, "conn_lost") => Place::RelayAgent,
+        (_, DialFailed | ForwardDead | PeerReset) => Place::AgentServer,
+        (_, ConnLost) => Place::RelayAgent,
         _ => Place::Agent,
     }
 }
 
 /// Where a reason comes from that an agent read.
 #[must_use]
-pub fn seen_by_agent(reason: &str, hop: u64) -> Place {
+pub fn seen_by_agent(reason: Reason, hop: u64) -> Place {
+    use Reason::{ConnLost, DialFailed, DrainDeadline, ForwardDead, PeerReset, Protocol, Shutdown};
     match (hop, reason) {
-        (0, "dial_failed" | "forward_dead" | "peer_reset") => Place::AgentServer,
-        (0, "conn_lost" | "shutdown" | "drain_deadline" | "protocol") => Place::RelayAgent,
+        (0, DialFailed | ForwardDead | PeerReset) => Place::AgentServer,
+        (0, ConnLost | Shutdown | DrainDeadline | Protocol) => Place::RelayAgent,
         (0, _) => Place::Agent,
-        (1, "conn_lost") => Place::SidecarRelay,
+        (1, ConnLost) => Place::SidecarRelay,
         (1, _) => Place::Relay,
-        (_, "peer_reset") => Place::ApplicationSidecar,
+        (_, PeerReset) => Place::ApplicationSidecar,
         _ => Place::Sidecar,
     }
 }

@@ -13,7 +13,6 @@ use tokio::time::{Instant, sleep_until, timeout};
 use super::Service;
 use super::known_sessions::{KnownSession, ResumeAttempt};
 use crate::dial::{DIAL_TIMEOUT, DialError, DialKind, DialOptions, GRPC_USER_TIMEOUT, dial};
-use crate::figures::log_end;
 use crate::local::LocalStream;
 use crate::pump::replay::{REPLAY_WINDOW, ReplayMemory};
 use crate::pump::{Beside, Broken, Connection, Flow};
@@ -84,7 +83,7 @@ impl<'a> Serving<'a> {
             back: self.flow.sent(),
             ..Access::default()
         };
-        log_end(&line, asked.id, end.as_ref());
+        line.log(&asked.id, end.as_ref());
     }
 
     /// How it ended, if not clean.
@@ -104,7 +103,7 @@ impl<'a> Serving<'a> {
             Ok(stream) => Connection::new(LocalStream::from(stream)),
             Err(error) => {
                 let abort = Abort::new(code_of(&error), error.to_string());
-                self.service.figures.opens.refuse(&abort.code.name());
+                self.service.figures.opens.refuse(abort.code);
                 self.service.figures.fault.note(&abort);
                 self.session.abort_with(abort.clone());
                 return Some(abort);

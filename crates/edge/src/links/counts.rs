@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use hopline_accounting::EndCounter;
 use hopline_admin::status::{Bytes, Dials, LinkHistory, link_ends};
-use hopline_link::{Counters, LinkEnd};
+use hopline_link::Counters;
 
 use super::uplink::UplinkExit;
 
@@ -44,15 +44,10 @@ impl LinkCounts {
     }
 
     pub(super) fn ended(&self, exit: &UplinkExit) {
-        self.ends.note(match exit {
-            UplinkExit::Replaced => "replaced",
-            UplinkExit::Lost(LinkEnd::DeadPeer { .. }) => "dead_peer",
-            UplinkExit::Lost(LinkEnd::CarrierLost { .. }) => "carrier_lost",
-            UplinkExit::Lost(LinkEnd::Goodbye(_)) => "goodbye",
-            UplinkExit::Lost(LinkEnd::Closed(_)) => "closed",
-            UplinkExit::Lost(LinkEnd::Protocol(_)) => "protocol",
-            UplinkExit::Lost(LinkEnd::NoHello) => "no_hello",
-        });
+        match exit {
+            UplinkExit::Replaced => self.ends.note_replaced(),
+            UplinkExit::Lost(end) => self.ends.note(end.cause()),
+        }
     }
 
     pub(crate) fn history(&self, carried: &Carried) -> LinkHistory {

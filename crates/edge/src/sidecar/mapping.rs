@@ -12,7 +12,7 @@ use tokio::sync::watch;
 use super::Shared;
 use super::listening::SocketState;
 use super::opening::{Carried, Opening};
-use crate::figures::{Figures, log_end};
+use crate::figures::Figures;
 use crate::inspect::Inspection;
 use crate::local::LocalStream;
 use crate::pump::{Broken, Connection, Flow, say_last};
@@ -93,7 +93,7 @@ impl Mapping {
             back: flow.received(),
             ..Access::default()
         };
-        log_end(&line, id, broken.as_ref());
+        line.log(&id, broken.as_ref());
         match result {
             // An application that resets its own connection has no fault to be told of.
             Ok(()) | Err(Broken::Local(_) | Broken::Closed(_) | Broken::PeerGone) => Ok(()),

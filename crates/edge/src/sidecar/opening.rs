@@ -114,7 +114,7 @@ impl<'a> Opening<'a> {
         let opened = self.run().await;
         match &opened {
             Ok(_) => self.figures.opens.accept(),
-            Err(broken) => self.figures.opens.refuse(&broken.abort().code.name()),
+            Err(broken) => self.figures.opens.refuse(broken.abort().code),
         }
         let mut session = last.insert(opened?);
         let mut window_end = tokio::time::Instant::now() + REPLAY_WINDOW;

@@ -69,9 +69,8 @@ fn buckets(histogram: &Histogram) -> Buckets<'_> {
 mod tests {
     use std::time::Instant;
 
-    use hopline_accounting::{REASONS, reason};
     use hopline_h2_watch::{EndedBy, Limits};
-    use hopline_link::{Code, Counters};
+    use hopline_link::Counters;
 
     use super::*;
 
@@ -124,14 +123,5 @@ mod tests {
         ] {
             assert!(page.lines().any(|found| found == line), "{line} is not in\n{page}");
         }
-    }
-
-    #[test]
-    fn reasons_are_counted_by_the_words_of_the_library() {
-        let words: Vec<_> = Code::ALL.iter().map(|code| code.name()).collect();
-        assert_eq!(words, REASONS[..Code::ALL.len()]);
-        assert_eq!(REASONS.len(), Code::ALL.len() + 2);
-        assert_eq!(reason(&Code::app(7).unwrap().name()), "application");
-        assert_eq!(reason(&Code::from_number(77).unwrap().name()), "other");
     }
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::code::Code;
+use crate::code::{Code, words};
 use crate::frame::{Abort, FrameError};
 
 /// How a link ended.
@@ -30,6 +30,24 @@ pub enum LinkEnd {
     NoHello,
 }
 
+words! {
+    /// How a link ended, as it is counted.
+    EndCause {
+        /// Its peer fell silent.
+        DeadPeer = "dead_peer",
+        /// Its connection broke.
+        CarrierLost = "carrier_lost",
+        /// The peer said goodbye.
+        Goodbye = "goodbye",
+        /// This side said goodbye.
+        Closed = "closed",
+        /// The peer broke a rule of the wire.
+        Protocol = "protocol",
+        /// No hello came.
+        NoHello = "no_hello",
+    }
+}
+
 impl std::fmt::Display for LinkEnd {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
@@ -44,6 +62,19 @@ impl std::fmt::Display for LinkEnd {
 }
 
 impl LinkEnd {
+    /// What it is counted as.
+    #[must_use]
+    pub const fn cause(&self) -> EndCause {
+        match self {
+            Self::DeadPeer { .. } => EndCause::DeadPeer,
+            Self::CarrierLost { .. } => EndCause::CarrierLost,
+            Self::Goodbye(_) => EndCause::Goodbye,
+            Self::Closed(_) => EndCause::Closed,
+            Self::Protocol(_) => EndCause::Protocol,
+            Self::NoHello => EndCause::NoHello,
+        }
+    }
+
     /// What each session of the link reads: the link's end as a reason.
     #[must_use]
     pub fn abort(&self) -> Abort {

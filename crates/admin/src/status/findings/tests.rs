@@ -207,10 +207,18 @@ fn the_place_of_a_reason_is_the_same_from_both_ends() {
     assert_eq!(table.len(), 23);
     for (reason, sidecar, agent, place) in table {
         if let Some(hop) = sidecar {
-            assert_eq!(seen_by_sidecar(reason, hop), place, "{reason} at hop {hop} of a sidecar");
+            assert_eq!(
+                seen_by_sidecar(Reason::from_name(reason), hop),
+                place,
+                "{reason} at hop {hop} of a sidecar"
+            );
         }
         if let Some(hop) = agent {
-            assert_eq!(seen_by_agent(reason, hop), place, "{reason} at hop {hop} of an agent");
+            assert_eq!(
+                seen_by_agent(Reason::from_name(reason), hop),
+                place,
+                "{reason} at hop {hop} of an agent"
+            );
         }
     }
 }
