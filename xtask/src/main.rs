@@ -4,6 +4,7 @@ mod demo_breaks;
 mod docs;
 mod generate;
 mod lab;
+mod limits;
 mod modules;
 mod mutants;
 mod page;
@@ -78,7 +79,8 @@ enum Chore {
         #[arg(long, default_value = "docs/screenshots")]
         out: PathBuf,
     },
-    /// Writes docs/reference.md, man pages and completions from the parser of the command line.
+    /// Writes docs/reference.md, man pages and completions from the parser of the command line, and docs/limits.md from the
+    /// limits of the crates.
     Reference {
         /// Writes nothing; fails when the files differ from what would be written.
         #[arg(long)]

@@ -1,4 +1,5 @@
 //! What the command line takes, for people and for shells: written from its parser, so that it cannot be out of date.
+//! The page of limits is written with it.
 //!
 //! The keys of the config files come from `docs/config.md`, which the tests of the config crate hold to the code.
 
@@ -37,7 +38,7 @@ pub(crate) fn run(root: &Path, check: bool) -> anyhow::Result<()> {
         stale.push(name);
     }
     if check && !stale.is_empty() {
-        bail!("not what the parser says (run `cargo xtask reference`): {}", stale.join(", "));
+        bail!("not what the code says (run `cargo xtask reference`): {}", stale.join(", "));
     }
     Ok(())
 }
@@ -49,7 +50,10 @@ fn files(root: &Path) -> anyhow::Result<Vec<(String, Vec<u8>)>> {
     command.build();
     let config = root.join("docs/config.md");
     let config = fs::read_to_string(&config).with_context(|| config.display().to_string())?;
-    let mut files = vec![(PAGE.to_owned(), page(&command, &config).into_bytes())];
+    let mut files = vec![
+        (PAGE.to_owned(), page(&command, &config).into_bytes()),
+        ("docs/limits.md".to_owned(), crate::limits::page().into_bytes()),
+    ];
     let shells = [(Shell::Bash, "hopline.bash"), (Shell::Zsh, "_hopline"), (Shell::Fish, "hopline.fish")];
     for (shell, name) in shells {
         let mut script = Vec::new();

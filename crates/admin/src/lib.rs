@@ -17,12 +17,14 @@
 //! - [`text`]: the same status for people, in 80 columns.
 
 pub mod client;
+mod limits;
 pub mod metrics;
 mod page;
 mod server;
 pub mod status;
 pub mod text;
 
+pub use limits::LIMITS;
 pub use server::{
     Address, CONNECTION_TIMEOUT, HEADER_TIMEOUT, MAX_CONNECTIONS, MAX_HEADER_BYTES, MAX_HEADERS, ServeError,
     Server, Source,

@@ -1,6 +1,6 @@
 //! The agent: dials the real server for each session that arrives.
 
-mod known_sessions;
+pub(crate) mod known_sessions;
 mod serving;
 
 use std::collections::BTreeMap;

@@ -26,6 +26,7 @@ pub mod dial;
 mod edge;
 mod figures;
 mod inspect;
+mod limits;
 mod links;
 pub mod local;
 mod pump;
@@ -34,4 +35,5 @@ mod status;
 mod trail;
 
 pub use edge::{Edge, Reloaded, RenewError, StartError};
+pub use limits::LIMITS;
 pub use local::{BindError, LocalStream};

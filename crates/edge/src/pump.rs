@@ -21,8 +21,7 @@ use tokio::time::{Instant, timeout, timeout_at};
 
 use crate::inspect::Inspected;
 use crate::local::{LocalStream, gone};
-use inbound::LAST_QUEUE;
-pub(crate) use inbound::{Inbound, Keep};
+pub(crate) use inbound::{Inbound, Keep, LAST_QUEUE};
 use outbound::{Outbound, write};
 use replay::ReplayMemory;
 

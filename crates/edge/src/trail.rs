@@ -21,7 +21,7 @@ use tokio::sync::watch;
 use crate::local::LocalStream;
 
 /// The most connections that are looked at for one open.
-const MOST: usize = 64;
+pub(crate) const MOST: usize = 64;
 
 /// The connections that an edge's agent has dialled. Clones are the same.
 #[derive(Debug, Clone, Default)]

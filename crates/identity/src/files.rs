@@ -18,7 +18,7 @@ use crate::tls::random;
 pub(crate) mod faults;
 
 /// No file of ours comes near this; a larger one is not ours.
-const MAX_FILE_LEN: u64 = 1024 * 1024;
+pub(crate) const MAX_FILE_LEN: u64 = 1024 * 1024;
 
 /// Opening never waits, whatever stands in a file's place: a pipe would wait for its writer.
 pub(crate) const NO_WAIT: i32 = OFlags::NONBLOCK.bits().cast_signed();

@@ -27,7 +27,7 @@ use crate::tls::{
 /// How long an attempt is alone before the next address is tried beside it.
 const STAGGER: Duration = Duration::from_millis(250);
 /// The most addresses of a name that are tried.
-const MAX_ADDRESSES: usize = 16;
+pub(crate) const MAX_ADDRESSES: usize = 16;
 
 /// Why no address of a relay led to it. The secret was not sent.
 #[derive(Debug, thiserror::Error)]

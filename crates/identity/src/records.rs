@@ -19,7 +19,7 @@ pub(crate) const TOKENS: &str = "tokens";
 pub(crate) const MACHINES: &str = "machines";
 
 /// How many of a token's uses are remembered with the key that took them, for those that have to join again.
-const MAX_USES_KEPT: usize = 1024;
+pub(crate) const MAX_USES_KEPT: usize = 1024;
 /// For how long a token whose last use was taken, but whose machine was not recorded, is kept for that machine.
 const UNFINISHED_FOR: Duration = Duration::from_secs(3600);
 

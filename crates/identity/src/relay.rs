@@ -28,7 +28,7 @@ use crate::version::{check_version, write_version};
 
 /// Joins that may wait for the folder's lock at once: half of the handshakes that a relay does at a time, so that a
 /// lock that is held for long never takes the place of links.
-const MAX_WAITING: usize = 128;
+pub(crate) const MAX_WAITING: usize = 128;
 /// How long a join waits for the folder's lock: less than its machine waits for the answer, so that it gets one.
 const LOCK_PATIENCE: Duration = Duration::from_secs(5);
 

@@ -43,7 +43,7 @@ pub use code::{Code, Reason};
 pub use counters::Counters;
 pub use frame::{Abort, FrameError};
 pub use hello::HelloError;
-pub use limits::{LIMITS, Limit, LimitCounters, Limits};
+pub use limits::{LIMITS, LimitCounters, Limits};
 pub use link::{
     Config, ConfigError, EndCause, Event, Link, LinkEnd, OpenError, Peer, ProtocolError, Read, SendState,
     SessionCounters, Side, Transmit, Write,

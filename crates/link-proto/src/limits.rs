@@ -1,9 +1,11 @@
 //! Everything that a peer can make a link hold, with its bound.
 //!
-//! [`LIMITS`] is the one table: `docs/limits.md` is written from it, [`LimitCounters`] counts by it, and a test
-//! provokes every row.
+//! [`LIMITS`] are the rows of `docs/limits.md` on a link; [`LimitCounters`] counts by them, and a test
+//! provokes every one.
 
 use std::time::Duration;
+
+use hopline_limits::{Limit, REACHED};
 
 /// Longest message of an abort, in bytes.
 pub(crate) const MAX_MESSAGE: usize = 512;
@@ -37,8 +39,6 @@ pub struct Limits {
     pub unanswered_opens: u32,
     /// Bytes of an open's or answer's opaque header. Default 4,096. A longer one ends the link.
     pub header_bytes: u32,
-    /// Bytes of an abort's message. 512: longer ones are cut before they are sent. Fixed by the wire.
-    pub message_bytes: u32,
     /// Credit for a session before its answer, in bytes. Default 16 KiB: one full frame, and the first bytes of most
     /// calls whole. This times `sessions` is the least that a link's memory must bear.
     pub early_credit: u32,
@@ -72,7 +72,6 @@ impl Default for Limits {
             sessions: 4_096,
             unanswered_opens: 4_096,
             header_bytes: MAX_BODY as u32,
-            message_bytes: MAX_MESSAGE as u32,
             early_credit: 16 << 10,
             first_window: 64 << 10,
             max_window: 4 << 20,
@@ -84,36 +83,24 @@ impl Default for Limits {
     }
 }
 
-/// A row of [`LIMITS`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Limit {
-    /// Its name: also that of its field in [`LimitCounters`], and in [`Limits`] where it can be set.
-    pub name: &'static str,
-    /// The value when nothing else is set.
-    pub default: u64,
-    /// What is counted.
-    pub unit: &'static str,
-    /// What a peer could do without it.
-    pub guards_against: &'static str,
-    /// What happens beyond it.
-    pub beyond: &'static str,
-}
-
 macro_rules! limits {
-    ($($name:ident = $default:expr, $unit:literal, $guards_against:literal, $beyond:literal;)*) => {
-        /// Everything that a peer can make one end of a link hold.
+    ($($name:ident = $default:expr, $unit:literal, $bounds:literal, $guards_against:literal, $beyond:literal;)*) => {
+        /// Everything that a peer can make one end of a link hold. A name is also that of a field in [`LimitCounters`], and in
+        /// [`Limits`] where it can be set.
         pub const LIMITS: &[Limit] = &[$(Limit {
             name: stringify!($name),
             default: $default,
             unit: $unit,
+            bounds: $bounds,
             guards_against: $guards_against,
             beyond: $beyond,
+            counter: REACHED,
         }),*];
 
         /// How often each limit of [`LIMITS`] was met.
         #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
         pub struct LimitCounters {
-            $(#[doc = concat!("Times that `", stringify!($name), "` was met: ", $unit, ".")]
+            $(#[doc = concat!("Times that `", stringify!($name), "` was met: ", $bounds, ".")]
             pub $name: u64,)*
         }
 
@@ -127,70 +114,70 @@ macro_rules! limits {
 }
 
 limits! {
-    sessions = 4_096, "sessions of the peer open at once",
+    sessions = 4_096, "sessions", "sessions of the peer open at once",
         "a peer that only opens",
         "the open is refused with `overload`";
-    unanswered_opens = 4_096, "opens of the peer without an answer",
+    unanswered_opens = 4_096, "opens", "opens of the peer without an answer",
         "opens that each hold early data and a dial further on",
         "the open is refused with `overload`";
-    held_sessions = 8_192, "sessions of the peer that this side has not let go of, over or not; twice `sessions`",
+    held_sessions = 8_192, "sessions", "sessions of the peer that this side has not let go of, over or not; twice `sessions`",
         "opens that are aborted at once, faster than this side lets go of them",
         "the open is refused with `overload`";
-    refused_sessions = 8_192, "opens of the peer at once, refused ones included; twice `sessions`",
+    refused_sessions = 8_192, "opens", "opens of the peer at once, refused ones included; twice `sessions`",
         "opens whose refusals are not read",
         "the link ends with `protocol`";
-    header_bytes = 4_096, "bytes of the header of an open or an answer",
+    header_bytes = 4_096, "bytes", "bytes of the header of an open or an answer",
         "headers without end",
         "the link ends with `protocol`";
-    body_bytes = 4_096, "bytes of any other frame's body",
+    body_bytes = 4_096, "bytes", "bytes of any other frame's body",
         "a body that is waited for without end",
         "the link ends with `protocol`";
-    message_bytes = 512, "bytes of an abort's message",
+    message_bytes = MAX_MESSAGE as u64, "bytes", "bytes of an abort's message",
         "text that every hop keeps and passes on",
         "the link ends with `protocol`; a message of our own is cut";
-    name_bytes = 255, "bytes of the peer's name",
+    name_bytes = 255, "bytes", "bytes of the peer's name",
         "a name that logs and pages repeat",
         "the link ends with `protocol`";
-    early_credit = 16 << 10, "bytes of a session before its answer",
+    early_credit = 16 << 10, "bytes", "bytes of a session before its answer",
         "data for sessions that nobody has accepted yet",
         "the link ends with `protocol`";
-    first_window = 64 << 10, "bytes of a session after its answer",
+    first_window = 64 << 10, "bytes", "bytes of a session after its answer",
         "many sessions that nobody reads",
         "where the budget is short the window is smaller, never less than the early credit";
-    max_window = 4 << 20, "bytes of a session at most",
+    max_window = 4 << 20, "bytes", "bytes of a session at most",
         "a sender that ignores its credit",
         "the link ends with `protocol`";
-    budget = 64 << 20, "bytes of all sessions beyond their early credit",
+    budget = 64 << 20, "bytes", "bytes of all sessions beyond their early credit",
         "sessions that nobody reads, all with wide windows",
         "windows grow no further, and shrink as their readers take bytes; a quarter is kept for first windows";
-    credit = MAX_CREDIT, "bytes that the peer has granted to one session and we have not sent",
+    credit = MAX_CREDIT, "bytes", "bytes that the peer has granted to one session and we have not sent",
         "sums that overflow",
         "the link ends with `protocol`";
-    pinned_bytes = 16 << 20, "bytes of read buffers that received pieces keep alive",
+    pinned_bytes = 16 << 20, "bytes", "bytes of read buffers that received pieces keep alive",
         "pieces that each hold a buffer sixteen times their size",
         "further pieces are copied";
-    small_piece = 4 << 10, "bytes of a piece that is kept without a copy, at least",
+    small_piece = 4 << 10, "bytes", "bytes of a piece that is kept without a copy, at least",
         "data frames of one byte, each of which costs sixty",
         "smaller pieces are copied together";
-    send_queue = 64 << 10, "bytes of a session that wait to be sent",
+    send_queue = 64 << 10, "bytes", "bytes of a session that wait to be sent",
         "a peer that grants no credit, or reads nothing",
         "the writer waits";
-    control_entries = 1, "credits and acknowledgements of one session that wait to be sent",
+    control_entries = 1, "entries", "credits and acknowledgements of one session that wait to be sent",
         "a peer that reads nothing while its sessions are read",
         "the waiting one stands for all";
-    pongs = 1, "pongs that wait to be sent",
+    pongs = 1, "pongs", "pongs that wait to be sent",
         "pings whose pongs are not read",
         "the latest stands for all";
-    ping_burst = 256, "pings at once; then 4 a second and 2 an interval",
+    ping_burst = 256, "pings", "pings at once; then 4 a second and 2 an interval",
         "pings that only cost time",
         "the link ends with `overload`";
-    drains = 1, "drains of the peer",
+    drains = 1, "drains", "drains of the peer",
         "events that repeat themselves",
         "a further one is skipped";
-    hello_timeout = 10_000, "milliseconds until the peer's hello",
+    hello_timeout = 10_000, "ms", "until the peer's hello",
         "connections that say nothing",
         "the link is over";
-    linger_timeout = 300_000, "milliseconds without progress of a session that was let go of",
+    linger_timeout = 300_000, "ms", "without progress of a session that was let go of",
         "ends that are never acknowledged, each of which keeps a slot",
         "the session is aborted with `timeout`";
 }
@@ -211,7 +198,7 @@ mod tests {
             ("refused_sessions", 2 * u64::from(limits.sessions)),
             ("header_bytes", u64::from(limits.header_bytes)),
             ("body_bytes", MAX_BODY as u64),
-            ("message_bytes", u64::from(limits.message_bytes)),
+            ("message_bytes", MAX_MESSAGE as u64),
             ("name_bytes", MAX_NAME as u64),
             ("early_credit", u64::from(limits.early_credit)),
             ("first_window", u64::from(limits.first_window)),

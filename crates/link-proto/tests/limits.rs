@@ -1,18 +1,15 @@
 //! Every row of [`LIMITS`], provoked by a peer that keeps no bounds (WIRE-47): its counter moves, what the row says
-//! happens, the peer is told why, and a session beside it goes on. `docs/limits.md` is the same table.
+//! happens, the peer is told why, and a session beside it goes on. `docs/limits.md` has the same rows.
 
 #[expect(dead_code, reason = "the scripts need all of it")]
 mod words;
 
-use std::fmt::Write as _;
-use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use bytes::{Bytes, BytesMut};
+use hopline_limits::Limit;
 use hopline_link_proto::testkit::Chain;
-use hopline_link_proto::{
-    Code, Config, Event, LIMITS, Limit, Limits, Link, Read, SessionId, Side, Transmit, Write,
-};
+use hopline_link_proto::{Code, Config, Event, LIMITS, Limits, Link, Read, SessionId, Side, Transmit, Write};
 
 const HELLO: &str =
     "hello 1..1 instance=00000000000000000000000000000000 early=100000 sessions=4096 header=4096 name=\"x\"";
@@ -435,47 +432,4 @@ fn other_links_do_not_notice() {
             assert_eq!(chain.link(end).end_of_link(), None, "end {end}");
         }
     }
-}
-
-/// `docs/limits.md` is this table; `HOPLINE_BLESS=1` writes it anew.
-#[test]
-fn the_page_is_the_table() {
-    let mut page = String::from(
-        "# Limits of a link\n\n\
-         Everything that a peer can make one end of a link hold, with its bound. The table is `LIMITS` in\n\
-         `crates/link-proto/src/limits.rs`; `HOPLINE_BLESS=1 cargo test -p hopline-link-proto --test limits` writes\n\
-         this page from it. Each limit counts how often it was met, under its name, in `Counters::limits`; relay\n\
-         and edge show the sums in `/status` (`limits_reached`) and `/metrics` (`hopline_limit_reached_total`). A test\n\
-         provokes every row. What may be set is a field of `Limits`, which says why its default is what it is.\n\n\
-         One session costs at most its window in unread bytes, whatever its peer does. All sessions of a link\n\
-         together cost their number times `early_credit`, and `budget`: 128 MiB for 4,096 by default. What waits to be\n\
-         sent costs at most `send_queue` a session, or, at a forwarder, what the other link has granted. At an edge a\n\
-         session costs up to 40 KiB beside: its tasks and connection, and what its buffers are larger than what is in\n\
-         them. Memory of sessions that are gone goes back to the system, most of it within seconds.\n\n\
-         | limit | default | of what | guards against | beyond it |\n|---|---|---|---|---|\n",
-    );
-    for limit in LIMITS {
-        let Limit { name, default, unit, guards_against, beyond } = limit;
-        let _ = writeln!(page, "| `{name}` | {} | {unit} | {guards_against} | {beyond} |", grouped(*default));
-    }
-    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../docs/limits.md");
-    if std::env::var_os("HOPLINE_BLESS").is_some() {
-        std::fs::write(&path, &page).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
-    }
-    let written =
-        std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
-    assert!(written == page, "{} is not what LIMITS says: HOPLINE_BLESS=1 writes it", path.display());
-}
-
-/// 65536 as 65,536.
-fn grouped(number: u64) -> String {
-    let digits = number.to_string();
-    let mut out = String::new();
-    for (at, digit) in digits.chars().enumerate() {
-        if at > 0 && (digits.len() - at).is_multiple_of(3) {
-            out.push(',');
-        }
-        out.push(digit);
-    }
-    out
 }

@@ -19,7 +19,7 @@ use crate::metrics::Counted;
 use crate::news::News;
 
 /// Messages to one edge that may wait; more means that its edge does not read, and it can do without.
-const CONTROL_QUEUE: usize = 64;
+pub(crate) const CONTROL_QUEUE: usize = 64;
 
 /// One link of the relay.
 #[derive(Debug)]

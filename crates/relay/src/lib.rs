@@ -14,6 +14,7 @@ mod control;
 pub mod core;
 mod handshakes;
 mod hub;
+mod limits;
 mod links;
 mod listen;
 mod metrics;
@@ -38,6 +39,7 @@ use tokio::task::JoinSet;
 
 use crate::hub::Hub;
 
+pub use limits::LIMITS;
 pub use reload::Reloaded;
 
 /// How long the cut at a drain's deadline may take to be counted.

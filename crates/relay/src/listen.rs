@@ -19,7 +19,7 @@ use crate::links::{self, NewLink};
 use crate::sockets::{Sockets, may_come};
 
 /// How long a TLS handshake may take.
-const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
+pub(crate) const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 /// Between two tries to listen.
 const LISTEN_AGAIN: Duration = Duration::from_secs(1);
 /// After an accept that failed for want of descriptors or memory: the loop must not spin.

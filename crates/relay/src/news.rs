@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 /// For so long the same thing is not said again.
 const SILENCE: Duration = Duration::from_secs(600);
 /// Most things that are remembered; the oldest is forgotten.
-const MOST: usize = 1_024;
+pub(crate) const MOST: usize = 1_024;
 
 /// Remembers what was said of whom.
 #[derive(Debug, Default)]

@@ -9,7 +9,7 @@ use socket2::{Domain, Protocol, Socket, Type};
 use tokio::net::{TcpListener, TcpStream};
 
 /// Connections that may wait in the kernel to be accepted.
-const BACKLOG: i32 = 1_024;
+pub(crate) const BACKLOG: i32 = 1_024;
 /// How often a free port of IPv6 is tried that may be taken at IPv4.
 const PORTS: usize = 16;
 

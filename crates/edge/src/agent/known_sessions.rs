@@ -17,7 +17,7 @@ const REMEMBERED: Duration = Duration::from_secs(600);
 const LATEST: Duration = Duration::from_secs(300);
 /// Ids that are remembered at once: 100 opens a second for ten minutes, or 6,500 for ten seconds. When more arrive, the
 /// oldest are forgotten, and resume attempts of unknown ids are refused for a while.
-const MAX_KNOWN: usize = 1 << 16;
+pub(crate) const MAX_KNOWN: usize = 1 << 16;
 /// Resume attempts that may wait for one session.
 const RESUMES: usize = 4;
 

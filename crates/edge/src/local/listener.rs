@@ -24,7 +24,7 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// The least time between two log lines about failing accepts of one mapping.
 const LOG_EVERY: Duration = Duration::from_secs(5);
 /// Connections that the kernel keeps for us between two accepts (it caps this at `net.core.somaxconn`).
-const BACKLOG: u32 = 1024;
+pub(crate) const BACKLOG: u32 = 1024;
 /// The most addresses that one host name may stand for.
 const MAX_ADDRESSES: usize = 16;
 /// How often another port is tried when port 0 gave one that is free in one address family only.

@@ -6,7 +6,7 @@
 
 mod gone;
 pub mod group;
-mod listener;
+pub(crate) mod listener;
 mod stream;
 
 pub use gone::{StreamEnd, end_of_stream, gone};

@@ -19,7 +19,7 @@ use crate::local::{LocalStream, StreamEnd, end_of_stream, gone};
 
 /// Most bytes that are still taken from a broken connection. No queue of the kernel is larger by default; one that
 /// was only half closed could go on for ever.
-pub(super) const LAST_QUEUE: usize = 8 << 20;
+pub(crate) const LAST_QUEUE: usize = 8 << 20;
 
 /// The direction from the connection to the session: what is left of it.
 #[derive(Debug)]

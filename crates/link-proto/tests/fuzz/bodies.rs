@@ -17,7 +17,6 @@ const LIMITS: Limits = Limits {
     sessions: 4,
     unanswered_opens: 3,
     header_bytes: 64,
-    message_bytes: 512,
     early_credit: 32,
     first_window: 64,
     max_window: 512,

@@ -4,27 +4,19 @@
 
 use std::time::Duration;
 
-/// One limit: what `docs` and `/status` say about it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Limit {
-    /// The key; also the name of its field in [`RouterConfig`] and [`Counters`].
-    pub name: &'static str,
-    /// The value when nothing else is configured.
-    pub default: usize,
-    /// What is counted.
-    pub unit: &'static str,
-    /// What a peer could do without it.
-    pub guards_against: &'static str,
-}
+use hopline_limits::{Limit, REACHED};
 
 macro_rules! limits {
-    ($($name:ident = $default:literal, $unit:literal, $guards_against:literal;)*) => {
+    ($($name:ident = $default:literal, $unit:literal, $bounds:literal, $guards_against:literal, $beyond:literal;)*) => {
         /// Every limit, by name.
         pub const LIMITS: &[Limit] = &[$(Limit {
             name: stringify!($name),
             default: $default,
             unit: $unit,
+            bounds: $bounds,
             guards_against: $guards_against,
+            beyond: $beyond,
+            counter: REACHED,
         }),*];
 
         /// What the router is to do. Each limit of [`LIMITS`] is a field; 0 means none at all.
@@ -33,7 +25,7 @@ macro_rules! limits {
             /// How long after an agent was lost, or after the relay's start, an open waits for the agent to come
             /// (back). Default: 10 s.
             pub hold: Duration,
-            $(#[doc = concat!("Default: ", stringify!($default), " ", $unit, ". Guards against: ", $guards_against, ".")]
+            $(#[doc = concat!("Default: ", stringify!($default), " ", $bounds, ". Guards against: ", $guards_against, ".")]
             pub $name: usize,)*
         }
 
@@ -63,30 +55,42 @@ macro_rules! limits {
 }
 
 limits! {
-    max_links = 16384, "links",
-        "machines that connect without end";
-    max_links_per_machine = 256, "links of one machine",
-        "one machine that takes all links";
-    max_passing_links_per_machine = 192, "links of one machine's `hopline dial`",
-        "commands of a machine that leave its `hopline up` no link";
-    max_services_per_announce = 4096, "services of one link",
-        "an edge that announces names without end";
-    max_registrations = 131072, "services of all links together",
-        "many links that each announce the most";
-    max_refusals_per_announce = 256, "refusals in one answer",
-        "an announce of bad names whose answer is longer than the announce and than a control message";
-    max_superseded = 8, "past instances of one machine",
-        "a machine that restarts without end (older ones are forgotten)";
-    max_lost = 16384, "lost services",
-        "agents that come, announce and are lost (the oldest is forgotten, its opens are refused at once)";
-    max_seen = 65536, "services seen since the start",
-        "agents that announce ever new names within `hold` of the start (further ones count as not seen)";
-    max_held = 4096, "held opens",
-        "diallers that open names whose agent was lost";
-    max_held_per_machine = 2048, "held opens of one machine",
-        "one dialler that takes all places of `max_held`";
-    max_interests_per_link = 4096, "names that one link wants to be told of",
-        "a dialler that asks for names without end (further ones are ignored: their opens go out all the same)";
+    max_links = 16384, "links", "links",
+        "machines that connect without end",
+        "the link ends with `overload`";
+    max_links_per_machine = 256, "links", "links of one machine",
+        "one machine that takes all links",
+        "the link ends with `overload`";
+    max_passing_links_per_machine = 192, "links", "links of one machine's `hopline dial`",
+        "commands of a machine that leave its `hopline up` no link",
+        "the link ends with `overload`";
+    max_services_per_announce = 4096, "services", "services of one link",
+        "an edge that announces names without end",
+        "the announce is refused";
+    max_registrations = 131072, "services", "services of all links together",
+        "many links that each announce the most",
+        "the registration is refused with `overload`";
+    max_refusals_per_announce = 256, "refusals", "refusals in one answer",
+        "an announce of bad names whose answer is longer than the announce and than a control message",
+        "further ones are left out";
+    max_superseded = 8, "instances", "past instances of one machine",
+        "a machine that restarts without end",
+        "the oldest is forgotten";
+    max_lost = 16384, "services", "lost services",
+        "agents that come, announce and are lost",
+        "the oldest is forgotten, its opens are refused at once";
+    max_seen = 65536, "services", "services seen since the start",
+        "agents that announce ever new names within `hold` of the start",
+        "further ones count as not seen";
+    max_held = 4096, "opens", "held opens",
+        "diallers that open names whose agent was lost",
+        "the open is refused with `overload`";
+    max_held_per_machine = 2048, "opens", "held opens of one machine",
+        "one dialler that takes all places of `max_held`",
+        "the open is refused with `overload`";
+    max_interests_per_link = 4096, "names", "names that one link wants to be told of",
+        "a dialler that asks for names without end",
+        "further ones are ignored: their opens go out all the same";
 }
 
 /// The longest version text of an edge that is kept, in bytes; the rest is cut off.

@@ -47,7 +47,7 @@ use interests::Interests;
 use registry::{Registration, Registry};
 use standby::Standby;
 
-pub use limits::{Counters, LIMITS, Limit, RouterConfig};
+pub use limits::{Counters, LIMITS, RouterConfig};
 pub use types::{
     Agent, AgentStatus, AgentsOf, AnnounceError, Announced, Event, Gauges, HoldId, LinkEnd, LinkId,
     LinkPhase, LinkStatus, LinkUpError, Refused, Route, ServiceStatus,
