@@ -11,12 +11,12 @@ use hopline_admin::status::{
 use hopline_link::{Info, Mux};
 use hopline_route_proto::ServiceState;
 
-use crate::core::{AgentStatus, LinkPhase, LinkStatus, ServiceStatus};
-use crate::hub::{Hub, State};
+use crate::core::{AgentStatus, LinkId, LinkPhase, LinkStatus, ServiceStatus};
+use crate::hub::{Hub, LinkEntry, State};
 use crate::metrics;
 
-/// Links that are asked in one turn: about a millisecond, after which traffic has its own.
-const LINKS_AT_ONCE: usize = 256;
+/// Links or services of one turn: well below a millisecond, after which traffic has its own.
+const AT_ONCE: usize = 256;
 
 #[derive(Debug)]
 pub(crate) struct Source(pub(crate) Arc<Hub>);
@@ -36,39 +36,38 @@ impl LinkFigures {
 impl Source {
     /// The status, with the links' figures by `figures`.
     ///
-    /// The router's lock is held to copy what it guards, and no longer: each link has a lock of its own, under which its
-    /// traffic goes, and is asked afterwards.
+    /// The router's lock is held to copy what it guards, a few links or services at a time. No link is asked under it:
+    /// each has a lock of its own, under which its traffic goes.
     async fn take(&self, figures: impl Fn(&Mux) -> LinkFigures + Sync) -> Status {
         let hub = &self.0;
-        let listens = hub.listens();
-        let (mut status, mut carried, entries) = hub.peek(|state| {
+        // Links and the sum of those that are over in one step, so that each is counted once.
+        let (mut status, mut carried, muxes) = hub.peek(|state| {
             let mut carried = hub.counted.carried();
             for (limit, count) in state.router.counters().by_limit() {
                 carried.add_limit(limit, count);
             }
-            let links = state.router.links();
-            let entry = |link: LinkStatus| {
-                let entry = state.links.get(&link.link)?;
-                Some((link, entry.address, entry.mux.clone()))
-            };
-            let services = services(&links, &state.router.services());
-            let entries: Vec<_> = links.into_iter().filter_map(entry).collect();
-            (self.of_router(state, services), carried, entries)
+            let mux = |(id, link): (&LinkId, &LinkEntry)| (*id, link.address, link.mux.clone());
+            (self.of_router(state), carried, state.links.iter().map(mux).collect::<Vec<_>>())
         });
-        for some in entries.chunks(LINKS_AT_ONCE) {
-            for (link, address, mux) in some {
+        for some in muxes.chunks(AT_ONCE) {
+            let known: Vec<_> =
+                hub.peek(|state| some.iter().map(|(id, ..)| state.router.link(*id)).collect());
+            for ((_, address, mux), link) in some.iter().zip(known) {
                 let LinkFigures { info, suspect } = figures(mux);
                 carried.add(&info.counters);
-                let link = link_status(link, *address, &info, suspect);
+                // It has ended meanwhile: what it carried counts all the same.
+                let Some(link) = link else { continue };
+                let link = link_status(&link, *address, &info, suspect);
                 let windows = &mut status.budgets.window_bytes;
                 *windows = windows.plus(link.window_bytes);
                 status.links.push(link);
             }
             tokio::task::yield_now().await;
         }
+        status.services = self.services().await;
         carried.add_limit("max_handshakes", hub.handshakes.evicted());
         status.limits_reached = carried.limits;
-        match listens {
+        match hub.listens() {
             Ok(all) => status.listen = all.iter().map(ToString::to_string).collect(),
             Err(error) => status.listen_error = Some(error),
         }
@@ -76,8 +75,21 @@ impl Source {
         Status::Relay(status)
     }
 
-    /// What the router's lock guards; no link, and nothing of any.
-    fn of_router(&self, state: &State, services: Vec<RelayService>) -> RelayStatus {
+    async fn services(&self) -> Vec<RelayService> {
+        let mut services = Vec::new();
+        let mut after = None;
+        loop {
+            let some: Vec<_> =
+                self.0.peek(|state| state.router.services_after(after.as_ref()).take(AT_ONCE).collect());
+            let Some(last) = some.last() else { return services };
+            after = Some(last.name.clone());
+            services.extend(some.iter().map(service));
+            tokio::task::yield_now().await;
+        }
+    }
+
+    /// What does not grow with links or services.
+    fn of_router(&self, state: &State) -> RelayStatus {
         let hub = &self.0;
         RelayStatus {
             role: Role::Relay,
@@ -88,7 +100,7 @@ impl Source {
             listen: Vec::new(),
             listen_error: None,
             links: Vec::new(),
-            services,
+            services: Vec::new(),
             sessions: SessionCounts { open: state.sessions.open, total: state.sessions.total },
             opens: (&hub.counted.opens).into(),
             aborts: AbortCount::all(&hub.counted.aborts),
@@ -113,22 +125,17 @@ impl hopline_admin::Source for Source {
     }
 }
 
-fn services(links: &[LinkStatus], services: &[ServiceStatus]) -> Vec<RelayService> {
-    let phases: BTreeMap<_, _> = links.iter().map(|link| (link.link, link.phase)).collect();
+fn service(service: &ServiceStatus) -> RelayService {
     let agent = |agent: &AgentStatus| RelayAgent {
         machine: agent.machine.to_string(),
-        state: match (phases.get(&agent.link), agent.state) {
-            (Some(LinkPhase::Leaving | LinkPhase::Replaced), _) => AgentState::Draining,
-            (_, ServiceState::Up) => AgentState::Up,
-            (_, ServiceState::Down) => AgentState::Down,
+        state: match (agent.phase, agent.state) {
+            (LinkPhase::Leaving | LinkPhase::Replaced, _) => AgentState::Draining,
+            (LinkPhase::Active, ServiceState::Up) => AgentState::Up,
+            (LinkPhase::Active, ServiceState::Down) => AgentState::Down,
         },
         sessions: agent.sessions,
     };
-    let service = |service: &ServiceStatus| RelayService {
-        name: service.name.to_string(),
-        agents: service.agents.iter().map(agent).collect(),
-    };
-    services.iter().map(service).collect()
+    RelayService { name: service.name.to_string(), agents: service.agents.iter().map(agent).collect() }
 }
 
 fn link_status(link: &LinkStatus, address: SocketAddr, info: &Info, suspect: bool) -> RelayLink {
@@ -162,11 +169,10 @@ mod tests {
     use tempfile::TempDir;
 
     use super::*;
-    use crate::hub::LinkEntry;
     use crate::{Relay, RelayConfig};
 
     /// More than are asked in one turn.
-    const LINKS: usize = LINKS_AT_ONCE + 8;
+    const LINKS: usize = AT_ONCE + 8;
 
     /// A relay with so many links in memory. Their far ends are to be kept.
     async fn relay_with_links(folder: &TempDir, links: usize) -> (Relay, Vec<Mux>) {

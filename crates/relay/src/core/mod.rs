@@ -299,31 +299,34 @@ impl Router {
         self.holds.expire(now);
     }
 
-    /// The services that somebody serves, by name, with their agents by link.
-    #[must_use]
-    pub fn services(&self) -> Vec<ServiceStatus> {
-        let agent = |(id, registration): (&LinkId, &Registration)| {
+    /// The services that somebody serves, by name, with their agents by link: those behind `after`, or all.
+    pub fn services_after(
+        &self,
+        after: Option<&ServiceName>,
+    ) -> impl Iterator<Item = ServiceStatus> + use<'_> {
+        let agent = move |(id, registration): (&LinkId, &Registration)| {
             self.links.get(id).map(|link| AgentStatus {
                 link: *id,
                 machine: link.machine.clone(),
                 instance: registration.instance,
                 protocol: registration.protocol,
                 state: registration.state,
+                phase: link.phase,
                 sessions: link.sessions,
             })
         };
-        let service = |(name, agents): (&ServiceName, &BTreeMap<LinkId, Registration>)| ServiceStatus {
+        let service = move |(name, agents): (&ServiceName, &BTreeMap<LinkId, Registration>)| ServiceStatus {
             name: name.clone(),
             agents: agents.iter().filter_map(agent).collect(),
         };
-        self.registry.iter().map(service).collect()
+        self.registry.after(after).map(service)
     }
 
-    /// The links, by id.
+    /// A link, while it is there.
     #[must_use]
-    pub fn links(&self) -> Vec<LinkStatus> {
-        let status = |(id, link): (&LinkId, &Link)| LinkStatus {
-            link: *id,
+    pub fn link(&self, id: LinkId) -> Option<LinkStatus> {
+        self.links.get(&id).map(|link| LinkStatus {
+            link: id,
             machine: link.machine.clone(),
             phase: link.phase,
             instance: link.instance,
@@ -331,8 +334,7 @@ impl Router {
             services: link.services.len(),
             sessions: link.sessions,
             since: link.since,
-        };
-        self.links.iter().map(status).collect()
+        })
     }
 
     /// How much the router holds now.

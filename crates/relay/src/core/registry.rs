@@ -1,6 +1,7 @@
 //! Which links serve which names now.
 
 use std::collections::BTreeMap;
+use std::ops::Bound;
 
 use hopline_names::{InstanceId, ServiceName};
 use hopline_route_proto::{Protocol, ServiceState};
@@ -61,7 +62,12 @@ impl Registry {
         self.services.get(service).into_iter().flatten().map(|(link, registration)| (*link, registration))
     }
 
-    pub(super) fn iter(&self) -> impl Iterator<Item = (&ServiceName, &BTreeMap<LinkId, Registration>)> {
-        self.services.iter()
+    /// The services behind that name, or all, by name.
+    pub(super) fn after(
+        &self,
+        name: Option<&ServiceName>,
+    ) -> impl Iterator<Item = (&ServiceName, &BTreeMap<LinkId, Registration>)> + use<'_> {
+        self.services
+            .range::<ServiceName, _>((name.map_or(Bound::Unbounded, Bound::Excluded), Bound::Unbounded))
     }
 }

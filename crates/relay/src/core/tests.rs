@@ -35,6 +35,16 @@ struct Sim {
     restored: Vec<LinkId>,
 }
 
+impl Router {
+    fn links(&self) -> Vec<LinkStatus> {
+        self.links.keys().filter_map(|id| self.link(*id)).collect()
+    }
+
+    fn services(&self) -> Vec<ServiceStatus> {
+        self.services_after(None).collect()
+    }
+}
+
 impl Sim {
     /// A relay that has been up for longer than `hold`.
     fn new() -> Self {

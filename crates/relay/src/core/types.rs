@@ -248,6 +248,8 @@ pub struct AgentStatus {
     pub protocol: Protocol,
     /// Whether it takes sessions.
     pub state: ServiceState,
+    /// Where its link stands.
+    pub phase: LinkPhase,
     /// Open sessions of the link, of all its services.
     pub sessions: u64,
 }

@@ -239,6 +239,7 @@ fn the_snapshots_show_what_is_there() {
         instance: instance(1),
         protocol,
         state,
+        phase: LinkPhase::Active,
         sessions: 1,
     };
     let expected = [
