@@ -7,7 +7,7 @@ use clap::{Parser, Subcommand};
 use hopline_config::{BindAddress, HostName, StatusAddress};
 use hopline_names::{MachineName, Pattern, ServiceName};
 
-/// Machines behind NATs reach each other's services through a relay that everyone dials.
+/// Reach services on machines behind NATs through a relay that every machine dials outbound.
 #[derive(Debug, Parser)]
 #[command(name = "hopline", version, max_term_width = 100)]
 pub(crate) struct Args {
@@ -17,31 +17,31 @@ pub(crate) struct Args {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Run a whole path in this process, make calls through it, and print what was promised and measured.
+    /// Run relay, agent and sidecar in one process, make gRPC calls through them, and compare each promise with its measurement.
     Demo(Demo),
-    /// Run a relay: the one process that listens on a network.
+    /// Run a relay, the only process that listens on a network.
     Relay(Relay),
-    /// Make, list and revoke join tokens.
+    /// Create, list and revoke join tokens.
     Token {
         #[command(subcommand)]
         command: TokenCommand,
     },
-    /// List the machines that have joined, and remove them.
+    /// List and remove machines that have joined.
     Machine {
         #[command(subcommand)]
         command: MachineCommand,
     },
-    /// Turn a join token into this machine's certificate.
+    /// Redeem a join token for this machine's certificate.
     Join(Join),
-    /// Run an edge: publish this machine's services, open local sockets for remote ones.
+    /// Run an edge: publish this machine's services and open local sockets for remote ones.
     Up(Up),
-    /// Reach one service, without a config file.
+    /// Connect to one service without a config file.
     Dial(Dial),
-    /// Show what a running edge or relay knows of itself; exit 0 only if it is healthy.
+    /// Show the status of a running edge or relay; exits with 0 only if it is healthy.
     Status(Status),
-    /// Check an edge's config file: all its faults at once, each with line and column.
+    /// Check an edge's config file and report every fault with its line and column.
     Check(Check),
-    /// Print completions for a shell on stdout.
+    /// Print a shell completion script.
     Completions {
         /// The shell.
         shell: clap_complete::Shell,
@@ -50,53 +50,53 @@ pub(crate) enum Command {
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Demo {
-    /// Keep everything running afterwards, and print how to try it by hand.
+    /// Keep everything running afterwards and print how to try it by hand.
     #[arg(long)]
     pub(crate) stay: bool,
     /// Print JSON instead of a table.
     #[arg(long)]
     pub(crate) json: bool,
-    /// Put one real fault under this row, to see it turn red; `list` names the rows.
+    /// Inject a real fault that this row must catch; `list` prints the row names.
     #[arg(long = "break", value_name = "ROW")]
     pub(crate) break_row: Option<String>,
 }
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Relay {
-    /// Config file; what the flags say goes before what it says.
+    /// Config file; flags override it.
     #[arg(short, long, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
     // Not a comment for rustdoc, to which the brackets of the default are a link.
     #[arg(
         long,
         value_name = "HOST:PORT",
-        help = "Where edges connect; `[::]` is every address of IPv6 and IPv4 [default: [::]:7443]"
+        help = "Address to listen on for edges; `[::]` is every IPv6 and IPv4 address [default: [::]:7443]"
     )]
     pub(crate) listen: Option<BindAddress>,
-    /// Folder of the authority, the tokens and the machines; made if it is missing [default: a folder of this user]
+    /// State folder: certificate authority, tokens, machines; created if missing [default: a per-user folder]
     #[arg(long, value_name = "DIR")]
     pub(crate) state: Option<PathBuf>,
     /// Status address, loopback HOST:PORT or unix:PATH [default: none]
     #[arg(long, value_name = "ADDR")]
     pub(crate) admin: Option<StatusAddress>,
-    /// A host name under which the status may be asked for, beside IP addresses and localhost; may be repeated
+    /// Host name that requests to the status address may use, besides IP addresses and localhost; repeatable
     #[arg(long, value_name = "NAME")]
     pub(crate) admin_host: Vec<HostName>,
-    /// How long open sessions may run on after SIGTERM [default: 10s]
+    /// Grace period for open sessions after SIGTERM [default: 10s]
     #[arg(long, value_name = "DURATION", value_parser = hopline_config::parse_duration)]
     pub(crate) drain: Option<Duration>,
-    /// The relay's name, shown to its edges [default: this machine's host name]
+    /// The relay's name, as edges show it [default: this machine's host name]
     #[arg(long, value_name = "NAME")]
     pub(crate) name: Option<MachineName>,
 }
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum TokenCommand {
-    /// Print one new join token on stdout, nothing else.
+    /// Create a join token and print it on stdout, and nothing else.
     Create(TokenCreate),
-    /// List the tokens.
+    /// List tokens.
     List(RelayState),
-    /// Make a token useless. Machines that joined with it stay.
+    /// Revoke a token; machines that already joined keep their access.
     Revoke(TokenRevoke),
 }
 
@@ -104,19 +104,19 @@ pub(crate) enum TokenCommand {
 pub(crate) struct TokenCreate {
     #[command(flatten)]
     pub(crate) state: RelayState,
-    /// Where the machine will reach the relay.
+    /// Address at which machines reach the relay.
     #[arg(long, value_name = "HOST:PORT")]
     pub(crate) relay: String,
-    /// Names that the machine may publish; may be repeated.
+    /// Service names that the machine may publish; repeatable.
     #[arg(long, value_name = "GLOB")]
     pub(crate) publish: Vec<Pattern>,
-    /// Names that the machine may dial; may be repeated.
+    /// Service names that the machine may dial; repeatable.
     #[arg(long, value_name = "GLOB")]
     pub(crate) dial: Vec<Pattern>,
-    /// How long the token can be used.
+    /// Lifetime of the token.
     #[arg(long, value_name = "DURATION", default_value = "1h", value_parser = hopline_config::parse_duration)]
     pub(crate) ttl: Duration,
-    /// How many machines may join with it.
+    /// Number of machines that may join with it.
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub(crate) uses: u32,
 }
@@ -131,18 +131,18 @@ pub(crate) struct TokenRevoke {
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct RelayState {
-    /// The relay's state folder [default: the folder that `hopline relay` takes by default]
+    /// The relay's state folder [default: as for relay]
     #[arg(long, value_name = "DIR")]
     pub(crate) state: Option<PathBuf>,
 }
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum MachineCommand {
-    /// List the machines that have joined, and what they may do.
+    /// List machines that have joined and what they may do.
     List(RelayState),
-    /// Forget a machine: a running relay ends its links within a second, and it can't link again.
+    /// Remove a machine: a running relay closes its links within a second, and it can't link again.
     ///
-    /// Its name is free then. A token that it still has could be redeemed again: see `hopline token revoke`.
+    /// Its name becomes available. If the machine still holds a valid token it can join again: see `hopline token revoke`.
     Remove(MachineRemove),
 }
 
@@ -156,10 +156,10 @@ pub(crate) struct MachineRemove {
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Join {
-    /// File with the token, which only its owner may read; `-` is stdin.
+    /// File that holds the token, readable by its owner only; `-` reads stdin.
     #[arg(value_name = "FILE|-")]
     pub(crate) token: PathBuf,
-    /// Folder for this machine's key and certificate; made if it is missing [default: a folder of this user]
+    /// Folder for this machine's key and certificate; created if missing [default: a per-user folder]
     #[arg(long, value_name = "DIR")]
     pub(crate) state: Option<PathBuf>,
     /// This machine's name [default: its host name]
@@ -172,7 +172,7 @@ pub(crate) struct Up {
     /// Config file.
     #[arg(short, long, value_name = "FILE")]
     pub(crate) config: PathBuf,
-    /// Folder of this machine's key and certificate, as `hopline join` made it [default: as for join]
+    /// Folder with this machine's key and certificate, as created by `hopline join` [default: as for join]
     #[arg(long, value_name = "DIR")]
     pub(crate) state: Option<PathBuf>,
 }
@@ -181,13 +181,13 @@ pub(crate) struct Up {
 pub(crate) struct Dial {
     /// The service's name.
     pub(crate) service: ServiceName,
-    /// Where applications connect: unix:PATH, HOST:PORT on loopback, or `-`: nowhere, stdin and stdout are the connection.
+    /// Local address for applications: unix:PATH, or HOST:PORT on loopback; `-` uses stdin and stdout as the connection.
     #[arg(long, value_name = "ADDR", default_value = "-")]
     pub(crate) listen: String,
-    /// How long an open may take.
+    /// Timeout for opening a session.
     #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = hopline_config::parse_duration)]
     pub(crate) open_timeout: Duration,
-    /// Folder of this machine's key and certificate, as `hopline join` made it [default: as for join]
+    /// Folder with this machine's key and certificate, as created by `hopline join` [default: as for join]
     #[arg(long, value_name = "DIR")]
     pub(crate) state: Option<PathBuf>,
 }
@@ -197,10 +197,10 @@ pub(crate) struct Status {
     /// The status address: HOST:PORT, http://HOST:PORT or unix:PATH.
     #[arg(value_name = "ADDR", default_value = "127.0.0.1:7801")]
     pub(crate) address: String,
-    /// Print the JSON as it is.
+    /// Print the raw JSON.
     #[arg(long)]
     pub(crate) json: bool,
-    /// Show it anew every second, until Ctrl-C; the exit code is then that of what was shown last.
+    /// Refresh every second until Ctrl-C; the exit code reflects the last refresh.
     #[arg(long)]
     pub(crate) watch: bool,
 }

@@ -48,7 +48,7 @@ pub struct EdgeConfig {
     pub open_timeout: Duration,
     /// For how long opens wait for a path that may come back. Zero: not at all.
     pub hold: Duration,
-    /// How long open sessions may run on after SIGTERM.
+    /// Grace period for open sessions after SIGTERM.
     pub drain: Duration,
     /// In the order of the file, at most 4,096, no name twice.
     pub services: Vec<ServiceConfig>,

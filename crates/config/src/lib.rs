@@ -61,7 +61,7 @@ pub const MAX_ENTRIES: usize = 4_096;
 pub const MAX_LIST: usize = 1_024;
 /// How long an open may take when nothing is said.
 pub const DEFAULT_OPEN_TIMEOUT: std::time::Duration = std::time::Duration::from_secs(10);
-/// How long open sessions may run on after SIGTERM, when nothing is said.
+/// Default grace period for open sessions after SIGTERM.
 pub const DEFAULT_DRAIN: std::time::Duration = std::time::Duration::from_secs(10);
 /// How long opens are held for a path that may come back, when nothing is said.
 pub const DEFAULT_HOLD: std::time::Duration = std::time::Duration::from_secs(10);

@@ -30,7 +30,7 @@ pub struct RelayFileConfig {
     pub keepalive: Option<Liveness>,
     /// For how long the return of a lost agent is waited for.
     pub hold: Option<Duration>,
-    /// How long open sessions may run on after SIGTERM; `--drain` goes before it.
+    /// Grace period for open sessions after SIGTERM; `--drain` overrides it.
     pub drain: Option<Duration>,
     /// How long the relay waits for an agent's answer before it refuses with `timeout`; `None` for no bound of its own.
     pub answer_timeout: Option<Duration>,

@@ -1,7 +1,7 @@
-//! Warnings and errors of one cause: at most [`MOST`] in a minute.
+//! Limits warnings and errors from one call site to [`BURST`] per minute.
 //!
-//! What peers and strangers can bring about (a join that is refused, a link that dies again and again) must not fill a
-//! disk. A cause is the place in the code that speaks. What was left out is counted, and said once a minute.
+//! Events that peers and strangers can cause (a refused join, a link that dies again and again) must not fill a disk.
+//! Suppressed lines are counted per call site; the count is logged once a minute.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -14,49 +14,49 @@ use tracing::{Event, Level, Subscriber};
 use tracing_subscriber::Layer;
 use tracing_subscriber::layer::Context;
 
-/// Lines of one cause in a [`WINDOW`].
-const MOST: u32 = 10;
+/// Lines per call site and [`WINDOW`].
+const BURST: u32 = 10;
 const WINDOW: Duration = Duration::from_secs(60);
-/// Characters of a line that is spoken of.
-const SAID: usize = 120;
+/// Characters of a suppressed line that its report quotes.
+const QUOTED: usize = 120;
 
-/// Lets the lines through.
+/// Layer that drops warnings and errors beyond the limit.
 #[derive(Debug)]
-pub(super) struct WarnLimiter(Arc<Causes>);
+pub(super) struct WarnLimiter(Arc<CallSites>);
 
-/// What was not let through.
+/// Reports what the limiter dropped.
 #[derive(Debug)]
-pub(super) struct LeftOut(Arc<Causes>);
+pub(super) struct Suppressed(Arc<CallSites>);
 
-/// As many entries as there are places in the code that warn.
+/// At most one entry per call site in the code.
 #[derive(Debug, Default)]
-struct Causes(Mutex<HashMap<Identifier, Cause>>);
+struct CallSites(Mutex<HashMap<Identifier, CallSite>>);
 
 #[derive(Debug)]
-struct Cause {
+struct CallSite {
     began: Instant,
     lines: u32,
     suppressed: u64,
-    /// The last line that was left out.
-    said: String,
+    /// The last suppressed line.
+    last: String,
 }
 
 impl WarnLimiter {
-    pub(super) fn new() -> (Self, LeftOut) {
-        let causes = Arc::new(Causes::default());
-        (Self(Arc::clone(&causes)), LeftOut(causes))
+    pub(super) fn new() -> (Self, Suppressed) {
+        let sites = Arc::new(CallSites::default());
+        (Self(Arc::clone(&sites)), Suppressed(sites))
     }
 }
 
 impl<S: Subscriber> Layer<S> for WarnLimiter {
     fn event_enabled(&self, event: &Event<'_>, _: Context<'_, S>) -> bool {
         let level = *event.metadata().level();
-        level > Level::WARN || self.0.allow(event.metadata().callsite(), Instant::now(), || said(event))
+        level > Level::WARN || self.0.allow(event.metadata().callsite(), Instant::now(), || message(event))
     }
 }
 
-impl LeftOut {
-    /// Says each minute what was left out in it; never ends.
+impl Suppressed {
+    /// Logs once a minute what was suppressed; never returns.
     pub(super) async fn report(self) {
         loop {
             tokio::time::sleep(WINDOW).await;
@@ -67,46 +67,46 @@ impl LeftOut {
     }
 }
 
-impl Causes {
-    fn lock(&self) -> MutexGuard<'_, HashMap<Identifier, Cause>> {
+impl CallSites {
+    fn lock(&self) -> MutexGuard<'_, HashMap<Identifier, CallSite>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn allow(&self, cause: Identifier, now: Instant, said: impl FnOnce() -> String) -> bool {
-        let mut causes = self.lock();
-        let cause = causes.entry(cause).or_insert_with(|| Cause {
+    fn allow(&self, site: Identifier, now: Instant, line: impl FnOnce() -> String) -> bool {
+        let mut sites = self.lock();
+        let site = sites.entry(site).or_insert_with(|| CallSite {
             began: now,
             lines: 0,
             suppressed: 0,
-            said: String::new(),
+            last: String::new(),
         });
-        if now.saturating_duration_since(cause.began) >= WINDOW {
-            cause.began = now;
-            cause.lines = 0;
+        if now.saturating_duration_since(site.began) >= WINDOW {
+            site.began = now;
+            site.lines = 0;
         }
-        if cause.lines < MOST {
-            cause.lines += 1;
+        if site.lines < BURST {
+            site.lines += 1;
             return true;
         }
-        cause.suppressed += 1;
-        cause.said = said();
+        site.suppressed += 1;
+        site.last = line();
         false
     }
 
     fn take_suppressed(&self) -> Vec<(u64, String)> {
-        let mut causes = self.lock();
-        let some = causes.values_mut().filter(|cause| cause.suppressed > 0);
-        some.map(|cause| (std::mem::take(&mut cause.suppressed), std::mem::take(&mut cause.said))).collect()
+        let mut sites = self.lock();
+        let some = sites.values_mut().filter(|site| site.suppressed > 0);
+        some.map(|site| (std::mem::take(&mut site.suppressed), std::mem::take(&mut site.last))).collect()
     }
 }
 
-/// The words of an event, without its fields.
-fn said(event: &Event<'_>) -> String {
+/// The message of an event, without its fields.
+fn message(event: &Event<'_>) -> String {
     struct Message(String);
     impl Visit for Message {
         fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
             if field.name() == "message" {
-                self.0 = format!("{value:?}").chars().take(SAID).collect();
+                self.0 = format!("{value:?}").chars().take(QUOTED).collect();
             }
         }
     }
@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn of_one_cause_ten_lines_come_through_and_the_rest_is_counted() {
+    fn ten_lines_of_one_call_site_pass_and_the_rest_is_counted() {
         let (limiter, suppressed) = WarnLimiter::new();
         let seen = Arc::<Mutex<Vec<Level>>>::default();
         let subscriber = tracing_subscriber::registry().with(limiter).with(Count(Arc::clone(&seen)));
@@ -140,7 +140,7 @@ mod tests {
                 tracing::warn!(n, "join {n} was refused");
                 tracing::info!(n, "link up");
             }
-            tracing::error!("another cause");
+            tracing::error!("another call site");
         });
         let count = |level| seen.lock().unwrap().iter().filter(|seen| **seen == level).count();
         assert_eq!((count(Level::WARN), count(Level::INFO), count(Level::ERROR)), (10, 25, 1));
@@ -152,12 +152,12 @@ mod tests {
     fn a_minute_later_there_is_room_again() {
         let (limiter, suppressed) = WarnLimiter::new();
         let subscriber = tracing_subscriber::registry().with(limiter);
-        let causes = &suppressed.0;
-        tracing::subscriber::with_default(subscriber, || tracing::warn!("makes a cause"));
-        let cause = causes.lock().keys().next().unwrap().clone();
-        let began = causes.lock()[&cause].began;
+        let sites = &suppressed.0;
+        tracing::subscriber::with_default(subscriber, || tracing::warn!("adds a call site"));
+        let site = sites.lock().keys().next().unwrap().clone();
+        let began = sites.lock()[&site].began;
         let allowed = |after: Duration| {
-            (0..30).filter(|_| causes.allow(cause.clone(), began + after, String::new)).count()
+            (0..30).filter(|_| sites.allow(site.clone(), began + after, String::new)).count()
         };
         assert_eq!(allowed(Duration::from_secs(1)), 9);
         assert_eq!(allowed(WINDOW - Duration::from_millis(1)), 0);

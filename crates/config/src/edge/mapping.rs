@@ -50,8 +50,7 @@ pub(super) fn parse(
         && !inspect
         && let Some(field) = section.field("explain")
     {
-        let message =
-            "needs inspect: what is not read can't be ended in its own words; leave inspect: false out";
+        let message = "`explain` needs `inspect`; remove `inspect: false`";
         report.fault(field.node.at, &field.path, message);
     }
     let mode = section.parse_with("mode", report, parse_mode);
