@@ -163,7 +163,7 @@ pub enum LinkState {
     Connecting,
     /// In use.
     Up,
-    /// Silent for longer than it should be, but not condemned.
+    /// No data for longer than its interval allows, but not declared dead.
     Suspect,
     /// On its way out: takes no new sessions.
     Draining,
@@ -233,7 +233,7 @@ pub struct FarAgent {
 pub enum FarState {
     /// Sessions go over it.
     Up,
-    /// Silent for longer than it should be, but not condemned: sessions wait, or go elsewhere.
+    /// No data for longer than its interval allows, but not declared dead: sessions wait, or go elsewhere.
     Suspect,
     /// The hop is well, but the agent says that its server does not serve.
     Down,

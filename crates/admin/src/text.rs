@@ -157,14 +157,14 @@ pub fn render_relay(status: &RelayStatus, width: usize, colour: bool) -> String 
     page.finish()
 }
 
-/// Whether all is well, and if not who is to blame.
+/// Whether all is well, and if not what fails.
 fn verdict(page: &mut Page, findings: &[Finding]) {
     let (text, tone) = match findings.first() {
         None => ("all is well".to_owned(), Tone::Good),
         Some(worst) if worst.level == Level::Bad => {
-            (format!("not well: {} is to blame", worst.place.phrase()), Tone::Bad)
+            (format!("not well: failing {}", worst.place.phrase()), Tone::Bad)
         }
-        Some(worst) => (format!("it works, but look at {}", worst.place.phrase()), Tone::Doubtful),
+        Some(worst) => (format!("it works, but look at the {}", worst.place.phrase()), Tone::Doubtful),
     };
     page.headline(&text, tone);
 }
@@ -172,7 +172,7 @@ fn verdict(page: &mut Page, findings: &[Finding]) {
 fn found(page: &mut Page, findings: &[Finding]) {
     let sentence = |finding: &Finding| {
         let Finding { level, place, text, .. } = finding;
-        format!("{}: {text}. To blame: {}", level.word(), place.phrase())
+        format!("{}: {text}. Failing {}", level.word(), place.phrase())
     };
     let more = findings.len().saturating_sub(MAX_FINDINGS);
     let more = (more > 0).then(|| format!("and {}", count(more as u64, "more finding")));

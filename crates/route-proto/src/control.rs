@@ -188,7 +188,7 @@ pub struct AgentFact {
 pub enum AgentState {
     /// It takes sessions.
     Up = 0,
-    /// Its link is silent for longer than it should be: sessions for it wait.
+    /// Its link is suspect: sessions for it wait.
     Suspect = 1,
     /// It says that its server does not serve now.
     Down = 2,

@@ -30,7 +30,7 @@ families! {
     LOG_LINES_DROPPED: Counter = "hopline_log_lines_dropped_total", [], "1",
         "Log lines that were dropped because stderr did not take them.";
     FINDINGS: Gauge = "hopline_findings", ["level", "place", "reason"], "2 levels x 7 places x 18 reasons",
-        "What is not well now, by the hop or process that is to blame and the reason; none when all is well.";
+        "What is not well now, by the failing hop or process and the reason; none when all is well.";
 
     LINK_UP: Gauge = "hopline_link_up", ["relay"], "relays",
         "1 while the link to the relay carries sessions, also while it is suspect or drains, else 0.";

@@ -7,9 +7,9 @@ const POINTS = 120; // of a plot's line
 const SHOWN = 500; // items of a list at most; the filter reaches the others
 const byId = (id) => document.getElementById(id);
 const PLACES = {
-  application_sidecar: "the hop from application to sidecar", sidecar: "the sidecar",
-  sidecar_relay: "the hop from sidecar to relay", relay: "the relay", relay_agent: "the hop from relay to agent",
-  agent: "the agent", agent_server: "the hop from agent to server",
+  application_sidecar: "hop: application → sidecar", sidecar: "process: sidecar",
+  sidecar_relay: "hop: sidecar → relay", relay: "process: relay", relay_agent: "hop: relay → agent",
+  agent: "process: agent", agent_server: "hop: agent → server",
 };
 const GOOD = ["up", "ready"];
 const BAD = ["down", "failed", "degraded", "lost", "frozen", "unauthorized", "absent"];
@@ -218,7 +218,7 @@ function drawChain(chain, findings) {
     say(part.facts, hop ? hop.facts : chain.nodes[index / 2]);
     if (part.pill) { say(part.pill, hop.state); dress(part.pill, `pill ${tone(hop.state)}`); }
     show(part.blame, Boolean(finding));
-    say(part.blame, finding ? `to blame${finding.reason ? `: ${finding.reason}` : ""}` : "");
+    say(part.blame, finding ? `failing${finding.reason ? `: ${finding.reason}` : ""}` : "");
     part.root.dataset.place = place || "";
     part.root.dataset.blamed = finding ? finding.reason || "none" : "";
   });
@@ -312,7 +312,7 @@ const keyedFindings = new Keyed(byId("findings"), () => {
 function drawVerdict(status) {
   const worst = status.findings[0];
   let headline = "All is well";
-  if (worst) headline = worst.level === "bad" ? `Not well: ${PLACES[worst.place]} is to blame` : `It works, but look at ${PLACES[worst.place]}`;
+  if (worst) headline = worst.level === "bad" ? `Not well: failing ${PLACES[worst.place]}` : `It works, but look at the ${PLACES[worst.place]}`;
   say(byId("headline"), headline);
   dress(byId("verdict"), worst ? worst.level : "good");
   const shown = status.findings.slice(0, 8);
@@ -322,7 +322,7 @@ function drawVerdict(status) {
   keyedFindings.update(entries, (item, finding) => {
     dress(item.pill, `pill ${finding.level}`);
     say(item.pill, finding.level);
-    say(item.text, ` ${finding.text}${finding.place ? `. To blame: ${PLACES[finding.place]}.` : ""}`);
+    say(item.text, ` ${finding.text}${finding.place ? `. Failing ${PLACES[finding.place]}.` : ""}`);
     item.root.dataset.place = finding.place;
     item.root.dataset.reason = finding.reason || "";
   });

@@ -1,4 +1,4 @@
-//! What is not well, and which hop or process is to blame.
+//! What is not well, and which hop or process fails.
 //!
 //! One place decides it, from a status alone: the page, the terminal, `/status` and `/metrics` all say what is found
 //! here. A finding is *bad* while something does not work, and then the process is not healthy. It is *doubtful* while
@@ -36,7 +36,7 @@ impl Level {
     }
 }
 
-/// Who is to blame: a hop of the chain, or a process on it.
+/// What fails: a hop of the chain, or a process on it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Place {
@@ -82,17 +82,17 @@ impl Place {
         }
     }
 
-    /// The same for people.
+    /// The same for people, to be read after "failing".
     #[must_use]
     pub const fn phrase(self) -> &'static str {
         match self {
-            Self::ApplicationSidecar => "the hop from application to sidecar",
-            Self::Sidecar => "the sidecar",
-            Self::SidecarRelay => "the hop from sidecar to relay",
-            Self::Relay => "the relay",
-            Self::RelayAgent => "the hop from relay to agent",
-            Self::Agent => "the agent",
-            Self::AgentServer => "the hop from agent to server",
+            Self::ApplicationSidecar => "hop: application → sidecar",
+            Self::Sidecar => "process: sidecar",
+            Self::SidecarRelay => "hop: sidecar → relay",
+            Self::Relay => "process: relay",
+            Self::RelayAgent => "hop: relay → agent",
+            Self::Agent => "process: agent",
+            Self::AgentServer => "hop: agent → server",
         }
     }
 }
@@ -120,7 +120,7 @@ pub struct Finding {
     pub subject: Subject,
     /// The name of that.
     pub name: String,
-    /// Who is to blame.
+    /// What fails.
     pub place: Place,
     /// The reason, if one was given: a word of the closed list.
     pub reason: Option<String>,
@@ -218,7 +218,7 @@ impl EdgeStatus {
                 Some(finding.because(Some(error)))
             }
             LinkState::Connecting => Some(is("is not up yet").because(error)),
-            LinkState::Suspect => Some(is("is silent for longer than it should be")),
+            LinkState::Suspect => Some(is(&suspect(link.last_heard_ms))),
             LinkState::Draining => Some(is("is on its way out, as its relay says")),
             LinkState::Standby => {
                 let text = format!(
@@ -232,6 +232,12 @@ impl EdgeStatus {
             LinkState::Unknown => Some(is("is in a state that this version does not know")),
         }
     }
+}
+
+/// What is said of a suspect link, as the time since its last byte is known.
+fn suspect(last_heard_ms: Option<u64>) -> String {
+    let silence = last_heard_ms.map(|silent| format!(": no data for {} s", silent / 1_000));
+    format!("is suspect{}", silence.unwrap_or_default())
 }
 
 fn of_mapping(mapping: &Mapping, usable: bool) -> Option<Finding> {
@@ -283,7 +289,7 @@ fn of_agents(mapping: &Mapping) -> Option<Finding> {
         FarState::Down => {
             (Place::AgentServer, Some((Reason::DialFailed, 2)), "says that its server does not serve")
         }
-        FarState::Suspect => (Place::RelayAgent, None, "is silent for longer than it should be"),
+        FarState::Suspect => (Place::RelayAgent, None, "is suspect: its relay has no data from it"),
         FarState::Lost => {
             (Place::RelayAgent, Some((Reason::ConnLost, 1)), "was lost, and its return is awaited")
         }
@@ -354,7 +360,7 @@ impl RelayStatus {
             let publishes = self.services.iter().flat_map(|service| &service.agents);
             let is_agent = publishes.into_iter().any(|agent| agent.machine == link.machine);
             let place = if is_agent { Place::RelayAgent } else { Place::SidecarRelay };
-            let text = format!("the link of {} is silent for longer than it should be", link.machine);
+            let text = format!("the link of {} {}", link.machine, suspect(link.last_heard_ms));
             Finding::new(Level::Doubtful, Subject::Link, &link.machine, place, text)
         });
         let services = self.services.iter().filter_map(|service| {

@@ -91,16 +91,16 @@ fn edge() -> EdgeStatus {
 
 const EDGE_TEXT: &str = "\
 web-1: edge, version 0.1.0, up for 12 s
-not well: the hop from relay to agent is to blame
+not well: failing hop: relay → agent
 
 findings:
-  bad: ledger: its agent db-1 behind relay-a is silent for longer than it should
-    be. To blame: the hop from relay to agent
-  bad: audit: its server audit.internal:50051 does not serve. To blame: the hop
-    from agent to server
+  bad: ledger: its agent db-1 behind relay-a is suspect: its relay has no data
+    from it. Failing hop: relay → agent
+  bad: audit: its server audit.internal:50051 does not serve. Failing hop: agent
+    → server
   doubtful: the link to relay-b.example:7443 is not up yet: dial_failed at hop
-    0: refused (192.0.2.2:7443: connection refused). To blame: the hop from
-    sidecar to relay
+    0: refused (192.0.2.2:7443: connection refused). Failing hop: sidecar →
+    relay
 
 links:
   relay-a               up          0.1 ms  heard 0.4 s ago  1 session   default
@@ -171,16 +171,17 @@ fn relay() -> RelayStatus {
 
 const RELAY_TEXT: &str = "\
 relay-a: relay, version 0.1.0, up for 4 d, draining
-not well: the relay is to blame
+not well: failing process: relay
 sessions: 2 open, 9 in all
 opens: 9 accepted, 3 not_found, 1 offline
 
 findings:
-  bad: relay-a takes no new sessions: it is on its way out. To blame: the relay
-  doubtful: the link of db-1 is silent for longer than it should be. To blame:
-    the hop from relay to agent
-  doubtful: audit: its last agent was lost, and its return is awaited. To blame:
-    the hop from relay to agent
+  bad: relay-a takes no new sessions: it is on its way out. Failing process:
+    relay
+  doubtful: the link of db-1 is suspect: no data for 20 s. Failing hop: relay →
+    agent
+  doubtful: audit: its last agent was lost, and its return is awaited. Failing
+    hop: relay → agent
 
 links:
   db-1  suspect  43 ms  heard 20 s ago  2 sessions  nat  192.0.2.7:40000
@@ -212,8 +213,8 @@ fn a_relay_as_text() {
 fn an_edge_with_nothing_as_text() {
     let bare = EdgeStatus { links: vec![], mappings: vec![], services: vec![], ..edge() };
     let wanted = "web-1: edge, version 0.1.0, up for 12 s\n\
-                  not well: the hop from sidecar to relay is to blame\n\nfindings:\n  \
-                  bad: there is no link to a relay. To blame: the hop from sidecar to relay\n\nlinks:\n  no link to a relay\n\nmappings:\n  none\n\n\
+                  not well: failing hop: sidecar → relay\n\nfindings:\n  \
+                  bad: there is no link to a relay. Failing hop: sidecar → relay\n\nlinks:\n  no link to a relay\n\nmappings:\n  none\n\n\
                   services:\n  none\n";
     assert_eq!(render(&Status::Edge(bare), 80, false), wanted);
 }
