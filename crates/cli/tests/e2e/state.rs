@@ -5,7 +5,7 @@ use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::{Output, Stdio};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant, SystemTime};
 
 use hopline_admin::status::Status;
@@ -297,6 +297,53 @@ fn a_renewed_certificate_is_taken_up_by_a_running_edge() {
         });
         world.works(slot);
     }
+}
+
+/// No open fails while a link with a renewed certificate takes over from the one before it (P7): the relay learns that the
+/// old link takes no more only when it has the services of the new one.
+#[test]
+fn p7_no_open_fails_while_a_renewed_certificate_is_taken_up() {
+    const RENEWALS: usize = 8;
+    let world = World::start(WorldOptions { slots: 2, ..WorldOptions::default() });
+    let over = AtomicBool::new(false);
+    let opens = std::thread::scope(|scope| {
+        let openers: Vec<_> = world
+            .slots
+            .iter()
+            .map(|slot| {
+                let over = &over;
+                scope.spawn(move || {
+                    let mut opens = 0_usize;
+                    while !over.load(Ordering::Relaxed) {
+                        let (mut app, mut server) = slot.pair(Kind::Tcp);
+                        server.write_all(b"!").unwrap();
+                        assert_eq!(app.chunk(1), b"!");
+                        opens += 1;
+                    }
+                    opens
+                })
+            })
+            .collect();
+        for round in 0..RENEWALS {
+            let (edge, name, grant) = match round % 2 {
+                0 => (&world.agent, "agent", "--publish"),
+                _ => (&world.sidecar, "sidecar", "--dial"),
+            };
+            let taken_up = || edge.process.log().matches("a link with the new one takes over").count();
+            let before = taken_up();
+            let (state, relay) = (world.relay.state.to_str().unwrap(), world.relay.address.to_string());
+            let made = run(["token", "create", "--state", state, "--relay", &relay, grant, "*"]);
+            let joined =
+                joining_into(world.folder(), text(&made.stdout), name, &edge.state).output().unwrap();
+            assert!(joined.status.success(), "{joined:?}");
+            edge.process.signal(Signal::HUP);
+            until("a new link takes over", PATIENCE, || (taken_up() > before).then_some(()));
+        }
+        over.store(true, Ordering::Relaxed);
+        openers.into_iter().map(|opener| opener.join().unwrap()).sum::<usize>()
+    });
+    assert!(opens > RENEWALS, "{opens} opens");
+    assert!(world.relay.status().opens.refused.is_empty(), "{:?}", world.relay.status().opens);
 }
 
 /// An edge starts with a clock of 1970: it waits, its status says that the clock seems wrong, and it links when it is set.

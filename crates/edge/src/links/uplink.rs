@@ -184,12 +184,16 @@ impl UplinkTask {
             } else {
                 tracing::info!(relay = %self.uplink.relay, "certificate renewed; a link with the new one takes over");
             }
-            retire.send_replace(true);
-            let task = self.clone();
+            let (task, next) = (self.clone(), link.mux.clone());
             tasks.spawn(async move {
-                see_out(&mux, serving).await;
+                // The relay has the services of the next link before it lets go of this one's: else an open that comes
+                // in between is refused.
+                let succeeded = async {
+                    task.uplinks.announced_on(&task.uplink, &next).await;
+                    retire.send_replace(true);
+                };
+                see_out(&mux, succeeded, serving).await;
                 task.uplinks.change(&task.uplink, |state| state.retired.retain(is_there));
-                drop(retire);
             });
         }
     }
@@ -304,10 +308,11 @@ fn is_there(mux: &Mux) -> bool {
     mux.watch().borrow().down.is_none()
 }
 
-/// A link that has been succeeded: until it is over, or was heard again and no session needs it any more.
-async fn see_out(mux: &Mux, serving: impl Future<Output = UplinkExit>) {
+/// A link that another one succeeds: until it is over, or it is succeeded, was heard again and no session needs it.
+async fn see_out(mux: &Mux, succeeded: impl Future<Output = ()>, serving: impl Future<Output = UplinkExit>) {
     let mut serving = pin!(serving);
     let unused = async {
+        succeeded.await;
         let mut looks = tokio::time::interval(LOOK);
         let mut times = 0;
         // Twice: the relay may not have read yet that no more are to come.
