@@ -2,12 +2,12 @@
 //!
 //! `docs/hints.md` says more about each; a test compares the two.
 
-use crate::evidence::{HintKind, NUMBERS};
+use crate::evidence::{Evidence, HintKind};
 use crate::field::Implementation;
 
 /// The text of a hint for the implementations that were seen.
-pub(crate) fn message(kind: HintKind, values: &[u64; NUMBERS], agents: &[Implementation]) -> String {
-    let mut text = what(kind, values);
+pub(crate) fn message(kind: HintKind, evidence: &Evidence, agents: &[Implementation]) -> String {
+    let mut text = what(kind, evidence);
     for agent in agents {
         let setting = setting(kind, *agent);
         if !setting.is_empty() {
@@ -17,9 +17,9 @@ pub(crate) fn message(kind: HintKind, values: &[u64; NUMBERS], agents: &[Impleme
     text
 }
 
-fn what(kind: HintKind, [a, b, c, d]: &[u64; NUMBERS]) -> String {
+fn what(kind: HintKind, all: &Evidence) -> String {
     match kind {
-        HintKind::ClientKeepalive if *b > 0 => {
+        HintKind::ClientKeepalive if all.client_keepalive.too_many_pings_goaway.0 > 0 => {
             "drop client keepalive: the server answered its PINGs with a GOAWAY too_many_pings, which ends every \
              call; the links watch the path, nothing on it needs a PING. Where it must stay, not below what the \
              server enforces (grpc-go: 5 min)"
@@ -32,48 +32,66 @@ fn what(kind: HintKind, [a, b, c, d]: &[u64; NUMBERS]) -> String {
                 .to_owned()
         }
         HintKind::NoDeadline => format!(
-            "set a deadline on every call: {b} of {a} had none. A server that is stuck still answers PINGs; only a \
-             deadline ends such a call"
+            "set a deadline on every call: {} of {} had none. A server that is stuck still answers PINGs; only a \
+             deadline ends such a call",
+            all.no_deadline.calls_without_deadline.0, all.no_deadline.calls.0
         ),
         HintKind::ConnectionPerCall => format!(
-            "keep one channel and reuse it: {b} of {a} connections carried one call. Each costs a new session, \
-             with its round trips"
+            "keep one channel and reuse it: {} of {} connections carried one call. Each costs a new session, \
+             with its round trips",
+            all.connection_per_call.connections_with_one_call.0, all.connection_per_call.connections.0
         ),
         HintKind::AppNotReading => format!(
             "read the stream, or cancel it: data of the server waited for the application to read, \
-             {b} ms at the longest"
+             {} ms at the longest",
+            all.app_not_reading.longest_stall_ms.0
         ),
         HintKind::AuthorityIsPath => format!(
-            "set the authority to localhost: {c} calls were refused that named the unix socket's path as their \
-             :authority"
+            "set the authority to localhost: {} calls were refused that named the unix socket's path as their \
+             :authority",
+            all.authority_is_path.calls_refused.0
         ),
         HintKind::StreamLimit => format!(
-            "calls wait for each other: the server lets {a} run at once on a connection, and {b} calls began only \
-             when another ended. Use several channels, or raise the server's limit"
+            "calls wait for each other: the server lets {} run at once on a connection, and {} calls began only \
+             when another ended. Use several channels, or raise the server's limit",
+            all.stream_limit.limit.0, all.stream_limit.calls_that_waited.0
         ),
         HintKind::SmallWindow => format!(
-            "enlarge the client's flow-control window: {a} bytes in each round trip of {b} µs allow {} bytes a \
-             second at most, and {c} were reached",
-            u128::from(*a) * 1_000_000 / u128::from((*b).max(1))
+            "enlarge the client's flow-control window: {} bytes in each round trip of {} µs allow {} bytes a \
+             second at most, and {} were reached",
+            all.small_window.window_bytes.0,
+            all.small_window.round_trip_us.0,
+            u128::from(all.small_window.window_bytes.0) * 1_000_000
+                / u128::from(all.small_window.round_trip_us.0.max(1)),
+            all.small_window.bytes_per_s.0
         ),
         HintKind::RetryStorm => format!(
-            "pause before a retry, longer each time: {b} calls or connections began within 100 ms of a failure, \
-             after {a} failed calls and {c} failed connections"
+            "pause before a retry, longer each time: {} calls or connections began within 100 ms of a failure, \
+             after {} failed calls and {} failed connections",
+            all.retry_storm.repeats_within_100ms.0,
+            all.retry_storm.calls_failed.0,
+            all.retry_storm.connections_failed.0
         ),
         HintKind::MessageTooLarge => format!(
-            "the server refused {b} calls for the size of a message: send less at a time (a stream of pieces), or \
+            "the server refused {} calls for the size of a message: send less at a time (a stream of pieces), or \
              raise its receive limit (4 MiB by default): grpc-go grpc.MaxRecvMsgSize(n), grpc-java \
              .maxInboundMessageSize(n), grpcio (\"grpc.max_receive_message_length\", n), grpc-js \
              'grpc.max_receive_message_length': n, tonic .max_decoding_message_size(n), grpc-dotnet \
-             MaxReceiveMessageSize"
+             MaxReceiveMessageSize",
+            all.message_too_large.calls_refused.0
         ),
         HintKind::DeadlineTooShort => format!(
-            "allow more time: {b} of {a} deadlines were shorter than the round trip of the path ({d} µs), the \
-             shortest {c} µs. Such a call can't succeed"
+            "allow more time: {} of {} deadlines were shorter than the round trip of the path ({} µs), the \
+             shortest {} µs. Such a call can't succeed",
+            all.deadline_too_short.calls_below_round_trip.0,
+            all.deadline_too_short.calls.0,
+            all.deadline_too_short.round_trip_us.0,
+            all.deadline_too_short.shortest_deadline_us.0
         ),
         HintKind::GoawayIgnored => format!(
-            "make a new connection after a GOAWAY: {b} calls began on one more than a second after the server had \
-             said that it was leaving. Update the client's library; all known ones do it by themselves"
+            "make a new connection after a GOAWAY: {} calls began on one more than a second after the server had \
+             said that it was leaving. Update the client's library; all known ones do it by themselves",
+            all.goaway_ignored.streams_after_goaway.0
         ),
     }
 }

@@ -168,7 +168,7 @@ impl Connection {
             Item::Ping { ack: false, payload } => {
                 if self.pings.sent(payload, now) && !self.is_a_checkers() {
                     self.tally.bad(HintKind::ClientKeepalive);
-                    self.tally.evidence.add(HintKind::ClientKeepalive, 0, 1);
+                    self.tally.evidence.client_keepalive.idle_pings_under_15s.add(1);
                 }
             }
             Item::Window { stream, increment } => self.grant(stream, increment, now),
@@ -218,9 +218,9 @@ impl Connection {
     fn on_goaway(&mut self, last: u32, code: u32, too_many_pings: bool, now: Instant) {
         if too_many_pings && !self.is_a_checkers() {
             self.tally.bad(HintKind::ClientKeepalive);
-            self.tally.evidence.add(HintKind::ClientKeepalive, 1, 1);
+            self.tally.evidence.client_keepalive.too_many_pings_goaway.add(1);
         }
-        self.tally.evidence.add(HintKind::GoawayIgnored, 0, 1);
+        self.tally.evidence.goaway_ignored.goaways.add(1);
         let first = self.goaway.map_or(now, |goaway| goaway.at);
         let last = self.goaway.map_or(last, |goaway| goaway.last.min(last));
         let fault = code != NO_ERROR || self.goaway.is_some_and(|goaway| goaway.fault);
@@ -240,26 +240,25 @@ impl Connection {
     fn check_goaway(&mut self, now: Instant) {
         if self.goaway.is_some_and(|goaway| now.saturating_duration_since(goaway.at) > GOAWAY_GRACE) {
             self.tally.bad(HintKind::GoawayIgnored);
-            self.tally.evidence.add(HintKind::GoawayIgnored, 1, 1);
+            self.tally.evidence.goaway_ignored.streams_after_goaway.add(1);
         }
     }
 
     /// Streams have begun or ended. `began`: one has begun just now.
     fn check_limit(&mut self, began: bool, now: Instant) {
         let Some(limit) = self.limit.limit else { return };
-        let kind = HintKind::StreamLimit;
         let recently = |then: Instant| now.saturating_duration_since(then) <= TURN;
         if began && self.limit.freed.is_some_and(recently) {
-            self.tally.bad(kind);
-            self.tally.evidence.add(kind, 1, 1);
-            self.tally.evidence.set(kind, 0, u64::from(limit));
+            self.tally.bad(HintKind::StreamLimit);
+            self.tally.evidence.stream_limit.calls_that_waited.add(1);
+            self.tally.evidence.stream_limit.limit.see(u64::from(limit));
         }
         let full = self.streams.len() >= limit as usize;
         match (full, self.limit.full_since) {
             (true, None) => self.limit.full_since = Some(now),
             (false, Some(since)) => {
                 let length = now.saturating_duration_since(since);
-                self.tally.evidence.add(kind, 2, length.as_millis() as u64);
+                self.tally.evidence.stream_limit.at_limit_ms.add(length.as_millis() as u64);
                 (self.limit.full_since, self.limit.freed) = (None, Some(now));
             }
             _ => {}
@@ -284,8 +283,8 @@ impl Connection {
             self.stalls.remove(&(at, id));
             self.long_stalls += 1;
             self.tally.bad(HintKind::AppNotReading);
-            self.tally.evidence.add(HintKind::AppNotReading, 0, 1);
-            self.tally.evidence.most(HintKind::AppNotReading, 1, STALL.as_millis() as u64);
+            self.tally.evidence.app_not_reading.stalls_over_5s.add(1);
+            self.tally.evidence.app_not_reading.longest_stall_ms.see(STALL.as_millis() as u64);
         }
     }
 

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use crate::advice;
-use crate::evidence::{HintKind, NUMBERS, Numbers};
+use crate::evidence::{Evidence, HintKind};
 use crate::field::Implementation;
 
 /// Evidence older than this is forgotten, and its hint goes away.
@@ -29,7 +29,6 @@ pub struct Hint {
 /// What is known about one kind.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Standing {
-    numbers: Numbers,
     agents: Vec<Implementation>,
     count: u64,
     seen: Option<(Instant, Instant)>,
@@ -37,18 +36,19 @@ pub(crate) struct Standing {
 }
 
 impl Standing {
-    /// More numbers. True: the hint shows from now on, and did not before.
+    /// More numbers, for `all` that are known. True: the hint shows from now on, and did not before.
     pub(crate) fn absorb(
         &mut self,
         kind: HintKind,
-        more: &Numbers,
+        all: &mut Evidence,
+        more: &Evidence,
         agent: Implementation,
         counts: bool,
         now: Instant,
     ) -> bool {
-        self.expire(kind, now);
-        self.numbers.absorb(kind, more);
-        if more.bad {
+        self.expire(kind, all, now);
+        all.absorb_kind(kind, more);
+        if more.is_bad(kind) {
             self.seen = Some((self.seen.map_or(now, |(first, _)| first), now));
             if !self.agents.contains(&agent) {
                 self.agents.push(agent);
@@ -56,30 +56,31 @@ impl Standing {
             }
             self.count += u64::from(counts);
         }
-        let shown = self.seen.is_some() && shows(kind, &self.numbers.values);
+        let shown = self.seen.is_some() && shows(kind, all);
         let fresh = shown && !self.shown;
         self.shown = shown;
-        self.expire(kind, now);
+        self.expire(kind, all, now);
         fresh
     }
 
     /// Forgets what is over: a whole hour without anything new, or the application does it right by now.
-    fn expire(&mut self, kind: HintKind, now: Instant) {
+    fn expire(&mut self, kind: HintKind, all: &mut Evidence, now: Instant) {
         let Some((_, last)) = self.seen else { return };
         let quiet = now.saturating_duration_since(last) >= QUIET;
-        let cured = cured_after(kind).is_some_and(|good| self.numbers.good >= good);
+        let cured = cured_after(kind).is_some_and(|good| all.good_in_a_row(kind) >= good);
         if quiet || cured {
             *self = Self::default();
+            all.forget(kind);
         }
     }
 
-    pub(crate) fn hint(&mut self, kind: HintKind, now: Instant) -> Option<Hint> {
-        self.expire(kind, now);
+    pub(crate) fn hint(&mut self, kind: HintKind, all: &mut Evidence, now: Instant) -> Option<Hint> {
+        self.expire(kind, all, now);
         let (first_seen, last_seen) = self.seen.filter(|_| self.shown)?;
         Some(Hint {
             kind,
-            message: advice::message(kind, &self.numbers.values, &self.agents),
-            evidence: kind.numbers().zip(self.numbers.values).collect(),
+            message: advice::message(kind, all, &self.agents),
+            evidence: all.numbers(kind),
             count: self.count,
             first_seen,
             last_seen,
@@ -88,17 +89,24 @@ impl Standing {
 }
 
 /// From which evidence on a hint shows.
-fn shows(kind: HintKind, [a, b, c, d]: &[u64; NUMBERS]) -> bool {
+fn shows(kind: HintKind, all: &Evidence) -> bool {
     match kind {
-        HintKind::ClientKeepalive => *a >= 1 || *b >= 1,
-        HintKind::NoDeadline | HintKind::MessageTooLarge | HintKind::GoawayIgnored => *b >= 1,
+        HintKind::ClientKeepalive => {
+            let numbers = &all.client_keepalive;
+            numbers.idle_pings_under_15s.0 >= 1 || numbers.too_many_pings_goaway.0 >= 1
+        }
+        HintKind::NoDeadline => all.no_deadline.calls_without_deadline.0 >= 1,
+        HintKind::MessageTooLarge => all.message_too_large.calls_refused.0 >= 1,
+        HintKind::GoawayIgnored => all.goaway_ignored.streams_after_goaway.0 >= 1,
         // The rule is that of the window in which it was counted.
         HintKind::ConnectionPerCall | HintKind::RetryStorm => true,
-        HintKind::AppNotReading => *a >= 1,
-        HintKind::AuthorityIsPath => *c >= 1,
-        HintKind::StreamLimit => *b >= 3 && *c >= 1_000,
-        HintKind::SmallWindow => *d >= 3_000,
-        HintKind::DeadlineTooShort => *b >= 3,
+        HintKind::AppNotReading => all.app_not_reading.stalls_over_5s.0 >= 1,
+        HintKind::AuthorityIsPath => all.authority_is_path.calls_refused.0 >= 1,
+        HintKind::StreamLimit => {
+            all.stream_limit.calls_that_waited.0 >= 3 && all.stream_limit.at_limit_ms.0 >= 1_000
+        }
+        HintKind::SmallWindow => all.small_window.held_up_ms.0 >= 3_000,
+        HintKind::DeadlineTooShort => all.deadline_too_short.calls_below_round_trip.0 >= 3,
     }
 }
 

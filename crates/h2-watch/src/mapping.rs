@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use crate::evidence::{Evidence, HintKind};
+use crate::evidence::{ConnectionPerCall, Evidence, HintKind, RetryStorm, Sum};
 use crate::field::Implementation;
 use crate::hints::{Hint, Standing};
 use crate::limits::{Limits, REPEAT};
@@ -62,6 +62,7 @@ pub struct MappingWatch {
     inspect: Inspect,
     inspected: Inspected,
     counters: Counters,
+    evidence: Evidence,
     standing: [Standing; HintKind::ALL.len()],
     raised: [u64; HintKind::ALL.len()],
     path_round_trip: Option<Duration>,
@@ -84,6 +85,7 @@ impl MappingWatch {
             inspect: if on { Inspect::Unknown } else { Inspect::Off },
             inspected: Inspected::default(),
             counters: Counters::default(),
+            evidence: Evidence::default(),
             standing: Default::default(),
             raised: Default::default(),
             path_round_trip: None,
@@ -175,21 +177,20 @@ impl MappingWatch {
         now: Instant,
     ) {
         for kind in HintKind::ALL {
-            let more = evidence.of(kind);
-            let counts = more.bad && !shown[kind.index()];
-            shown[kind.index()] |= more.bad;
-            let fresh = self.standing[kind.index()].absorb(kind, more, agent, counts, now);
+            let bad = evidence.is_bad(kind);
+            let counts = bad && !shown[kind.index()];
+            shown[kind.index()] |= bad;
+            let standing = &mut self.standing[kind.index()];
+            let fresh = standing.absorb(kind, &mut self.evidence, evidence, agent, counts, now);
             self.raised[kind.index()] += u64::from(fresh);
         }
     }
 
     /// What the mapping as a whole shows: a window of time has gone beyond a rule.
-    fn show(&mut self, kind: HintKind, values: &[u64], now: Instant) {
+    fn show(&mut self, kind: HintKind, count: impl FnOnce(&mut Evidence), now: Instant) {
         let mut evidence = Evidence::default();
         evidence.bad(kind);
-        for (slot, value) in values.iter().enumerate() {
-            evidence.set(kind, slot, *value);
-        }
+        count(&mut evidence);
         self.fold_evidence(&evidence, self.agent, &mut [false; HintKind::ALL.len()], now);
     }
 
@@ -197,7 +198,12 @@ impl MappingWatch {
         if now.saturating_duration_since(self.storm.began) >= STORM_WINDOW {
             let Storm { ended, failed, repeats, connections } = self.storm.counts;
             if repeats >= STORM_REPEATS && (failed + connections) * 2 >= ended + connections {
-                self.show(HintKind::RetryStorm, &[failed, repeats, connections], now);
+                let numbers = RetryStorm {
+                    calls_failed: Sum(failed),
+                    repeats_within_100ms: Sum(repeats),
+                    connections_failed: Sum(connections),
+                };
+                self.show(HintKind::RetryStorm, |evidence| evidence.retry_storm = numbers, now);
             }
             self.storm = Recent { began: now, counts: Storm::default() };
         }
@@ -215,7 +221,15 @@ impl MappingWatch {
         if now.saturating_duration_since(self.ended.began) >= CONNECTIONS_WINDOW {
             let Ended { connections, with_one_call } = self.ended.counts;
             if with_one_call >= ONE_CALL_CONNECTIONS && with_one_call * 5 >= connections * 4 {
-                self.show(HintKind::ConnectionPerCall, &[connections, with_one_call], now);
+                let numbers = ConnectionPerCall {
+                    connections: Sum(connections),
+                    connections_with_one_call: Sum(with_one_call),
+                };
+                self.show(
+                    HintKind::ConnectionPerCall,
+                    |evidence| evidence.connection_per_call = numbers,
+                    now,
+                );
             }
             self.ended = Recent { began: now, counts: Ended::default() };
         }
@@ -252,7 +266,7 @@ impl MappingWatch {
         self.roll_storm(now);
         self.roll_ended(now);
         let standing = self.standing.iter_mut().zip(HintKind::ALL);
-        standing.filter_map(|(standing, kind)| standing.hint(kind, now)).collect()
+        standing.filter_map(|(standing, kind)| standing.hint(kind, &mut self.evidence, now)).collect()
     }
 
     /// How often each hint has appeared since the mapping began: a number that only grows, for `/metrics`.

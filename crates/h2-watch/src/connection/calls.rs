@@ -54,10 +54,10 @@ impl Connection {
         }
         self.tally.calls += 1;
         self.application = true;
-        self.tally.evidence.add(HintKind::AuthorityIsPath, 0, 1);
-        self.tally.evidence.add(HintKind::MessageTooLarge, 0, 1);
+        self.tally.evidence.authority_is_path.calls.add(1);
+        self.tally.evidence.message_too_large.calls.add(1);
         if with_a_path {
-            self.tally.evidence.add(HintKind::AuthorityIsPath, 1, 1);
+            self.tally.evidence.authority_is_path.calls_with_a_path.add(1);
         } else {
             self.tally.good(HintKind::AuthorityIsPath);
         }
@@ -70,23 +70,24 @@ impl Connection {
     }
 
     fn count_deadline(&mut self, timeout: Option<Duration>) {
-        self.tally.evidence.add(HintKind::NoDeadline, 0, 1);
+        self.tally.evidence.no_deadline.calls.add(1);
         let Some(timeout) = timeout else {
             self.tally.bad(HintKind::NoDeadline);
-            self.tally.evidence.add(HintKind::NoDeadline, 1, 1);
+            self.tally.evidence.no_deadline.calls_without_deadline.add(1);
             return;
         };
         self.tally.good(HintKind::NoDeadline);
-        let kind = HintKind::DeadlineTooShort;
-        self.tally.evidence.add(kind, 0, 1);
-        match self.round_trip() {
+        let round_trip = self.round_trip();
+        let evidence = &mut self.tally.evidence.deadline_too_short;
+        evidence.calls.add(1);
+        match round_trip {
             Some(round_trip) if timeout < round_trip => {
-                self.tally.bad(kind);
-                self.tally.evidence.add(kind, 1, 1);
-                self.tally.evidence.least(kind, 2, timeout.as_micros().max(1) as u64);
-                self.tally.evidence.set(kind, 3, round_trip.as_micros() as u64);
+                evidence.calls_below_round_trip.add(1);
+                evidence.shortest_deadline_us.see(timeout.as_micros().max(1) as u64);
+                evidence.round_trip_us.see(round_trip.as_micros() as u64);
+                self.tally.bad(HintKind::DeadlineTooShort);
             }
-            Some(_) => self.tally.good(kind),
+            Some(_) => self.tally.good(HintKind::DeadlineTooShort),
             None => {}
         }
     }
@@ -108,7 +109,7 @@ impl Connection {
         let too_large = [Status::RESOURCE_EXHAUSTED, Status::OUT_OF_RANGE].contains(&status);
         if stream.grpc && !stream.tool && fields.too_large && too_large {
             self.tally.bad(HintKind::MessageTooLarge);
-            self.tally.evidence.add(HintKind::MessageTooLarge, 1, 1);
+            self.tally.evidence.message_too_large.calls_refused.add(1);
         }
         if refused {
             self.refused_path(1);
@@ -147,7 +148,7 @@ impl Connection {
     pub(super) fn refused_path(&mut self, calls: u64) {
         if calls > 0 {
             self.tally.bad(HintKind::AuthorityIsPath);
-            self.tally.evidence.add(HintKind::AuthorityIsPath, 2, calls);
+            self.tally.evidence.authority_is_path.calls_refused.add(calls);
         }
     }
 

@@ -41,15 +41,15 @@ impl Connection {
         }
         let period = self.throughput.count(bytes, PERIOD, now);
         if let (Some(period), Some(round_trip)) = (period, round_trip) {
-            let kind = HintKind::SmallWindow;
             if period.held {
-                self.tally.bad(kind);
-                self.tally.evidence.set(kind, 0, period.window);
-                self.tally.evidence.set(kind, 1, round_trip.as_micros() as u64);
-                self.tally.evidence.set(kind, 2, period.bytes_per_s);
-                self.tally.evidence.add(kind, 3, period.length.as_millis() as u64);
+                self.tally.bad(HintKind::SmallWindow);
+                let evidence = &mut self.tally.evidence.small_window;
+                evidence.window_bytes.see(period.window);
+                evidence.round_trip_us.see(round_trip.as_micros() as u64);
+                evidence.bytes_per_s.see(period.bytes_per_s);
+                evidence.held_up_ms.add(period.length.as_millis() as u64);
             } else {
-                self.tally.good(kind);
+                self.tally.good(HintKind::SmallWindow);
             }
         }
     }
@@ -114,12 +114,11 @@ impl Connection {
         if length < STALL {
             return;
         }
-        let kind = HintKind::AppNotReading;
         if uncounted {
-            self.tally.bad(kind);
-            self.tally.evidence.add(kind, 0, 1);
+            self.tally.bad(HintKind::AppNotReading);
+            self.tally.evidence.app_not_reading.stalls_over_5s.add(1);
         }
-        self.tally.evidence.most(kind, 1, length.as_millis() as u64);
+        self.tally.evidence.app_not_reading.longest_stall_ms.see(length.as_millis() as u64);
     }
 
     /// How long the longest wait is that goes on now, if it counts: for numbers that are shown meanwhile.
@@ -131,7 +130,7 @@ impl Connection {
         let oldest = streams.chain(self.window.stalled_since).chain(self.held_up_since).min();
         let length = oldest.map(|since| now.saturating_duration_since(since)).unwrap_or_default();
         if length >= STALL {
-            self.tally.evidence.most(HintKind::AppNotReading, 1, length.as_millis() as u64);
+            self.tally.evidence.app_not_reading.longest_stall_ms.see(length.as_millis() as u64);
         }
     }
 
