@@ -83,7 +83,7 @@ pub(crate) struct Relay {
     #[arg(long, value_name = "NAME")]
     pub(crate) admin_host: Vec<HostName>,
     /// Grace period for open sessions after SIGTERM [default: 10s]
-    #[arg(long, value_name = "DURATION", value_parser = hopline_config::parse_duration)]
+    #[arg(long, value_name = "DURATION", value_parser = hopline_duration::parse_duration)]
     pub(crate) drain: Option<Duration>,
     /// The relay's name, as edges show it [default: this machine's host name]
     #[arg(long, value_name = "NAME")]
@@ -114,7 +114,7 @@ pub(crate) struct TokenCreate {
     #[arg(long, value_name = "GLOB")]
     pub(crate) dial: Vec<Pattern>,
     /// Lifetime of the token.
-    #[arg(long, value_name = "DURATION", default_value = "1h", value_parser = hopline_config::parse_duration)]
+    #[arg(long, value_name = "DURATION", default_value = "1h", value_parser = hopline_duration::parse_duration)]
     pub(crate) ttl: Duration,
     /// Number of machines that may join with it.
     #[arg(long, value_name = "N", default_value_t = 1)]
@@ -185,7 +185,7 @@ pub(crate) struct Dial {
     #[arg(long, value_name = "ADDR", default_value = "-")]
     pub(crate) listen: String,
     /// Timeout for opening a session.
-    #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = hopline_config::parse_duration)]
+    #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = hopline_duration::parse_duration)]
     pub(crate) open_timeout: Duration,
     /// Folder with this machine's key and certificate, as created by `hopline join` [default: as for join]
     #[arg(long, value_name = "DIR")]

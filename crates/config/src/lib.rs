@@ -15,7 +15,7 @@
 //!    ([`EdgeConfig`], [`RelayFileConfig`]) has no option left where a default exists.
 //!
 //! Nothing here reads a file, an environment variable or the network: text and [`Env`] go in. The value types
-//! ([`Endpoint`], [`Listen`], [`parse_duration`]) are useful without
+//! ([`Endpoint`], [`Listen`]) are useful without
 //! YAML too; flags and tokens are parsed by the same code and read the same words.
 //!
 //! ```
@@ -30,7 +30,6 @@
 //! ```
 
 mod address;
-mod duration;
 mod edge;
 mod env;
 mod fault;
@@ -44,7 +43,6 @@ mod suggest;
 mod yaml;
 
 pub use address::{AddressError, BindAddress, Endpoint, Listen, StatusAddress};
-pub use duration::{DurationError, parse_duration};
 pub use edge::{EdgeConfig, MappingConfig, Protocol, ServiceConfig, parse_edge};
 pub use env::Env;
 pub use fault::{Checked, Fault, Faults, Notice};

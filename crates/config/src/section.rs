@@ -5,7 +5,9 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
-use crate::duration::{parse_duration, show};
+use hopline_duration::parse_duration;
+use humantime::format_duration;
+
 use crate::fault::{Position, Report, clip};
 use crate::pending::{self, PENDING, Pending};
 use crate::suggest::nearest;
@@ -135,7 +137,7 @@ impl<'a> Section<'a> {
         self.parse_with(key, report, |text| match parse_duration(text) {
             Err(error) => Err(error.to_string()),
             Ok(duration) if duration < least || duration > most => {
-                Err(format!("must be from {} to {}", show(least), show(most)))
+                Err(format!("must be from {} to {}", format_duration(least), format_duration(most)))
             }
             Ok(duration) => Ok(duration),
         })

@@ -30,7 +30,7 @@ const FULL: &str = r#"
 relay: [relay-a.example:7443, relay-b.example:7443]   # may be left out after `join`
 status: 127.0.0.1:7801
 dns: ["127.0.0.1:8600", "::1", "[fd00::53]:5353"]
-keepalive: nat,timeout=40s
+keepalive: nat,timeout=1m 30s
 open_timeout: 20s
 hold: 0s
 drain: 1m
@@ -57,7 +57,7 @@ fn a_full_file_resolves() {
         config.dns.iter().map(ToString::to_string).collect::<Vec<_>>(),
         ["127.0.0.1:8600", "[::1]:53", "[fd00::53]:5353"]
     );
-    assert_eq!(config.keepalive, "nat,timeout=40s".parse().unwrap());
+    assert_eq!(config.keepalive, "nat,timeout=90s".parse().unwrap());
     assert_eq!((config.open_timeout, config.hold), (Duration::from_secs(20), Duration::ZERO));
     assert_eq!(config.drain, Duration::from_secs(60));
     assert_eq!(config.log, LogConfig { format: LogFormat::Json, level: LogLevel::Debug, access: true });

@@ -4,6 +4,8 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
+use hopline_duration::{DurationError, parse_duration};
+
 /// When a link asks whether its peer lives, and when it declares it dead.
 ///
 /// Nothing heard for `interval`: a ping goes out. Nothing heard for `interval + timeout`: the peer is dead.
@@ -100,8 +102,8 @@ pub enum LivenessError {
     #[error("{0:?} is not understood: after the preset come interval=DURATION and timeout=DURATION")]
     Key(String),
     /// A duration that does not parse.
-    #[error("{0:?} is no duration: write it like 500ms, 1.5s, 40s or 1m")]
-    Duration(String),
+    #[error(transparent)]
+    Duration(#[from] DurationError),
 }
 
 impl FromStr for Liveness {
@@ -156,31 +158,6 @@ impl fmt::Display for Text {
     }
 }
 
-/// A number with up to three decimals and a unit: ms, s or m.
-fn parse_duration(text: &str) -> Result<Duration, LivenessError> {
-    let bad = || LivenessError::Duration(text.to_owned());
-    let split = text.find(|c: char| c.is_ascii_alphabetic()).ok_or_else(bad)?;
-    let (number, unit) = text.split_at(split);
-    let unit_ms: u64 = match unit {
-        "ms" => 1,
-        "s" => 1_000,
-        "m" => 60_000,
-        _ => return Err(bad()),
-    };
-    let (whole, fraction) = number.split_once('.').unwrap_or((number, "0"));
-    let digits = |s: &str| !s.is_empty() && s.len() <= 9 && s.bytes().all(|b| b.is_ascii_digit());
-    if !digits(whole) || !digits(fraction) || fraction.len() > 3 {
-        return Err(bad());
-    }
-    let whole: u64 = whole.parse().map_err(|_| bad())?;
-    let thousandths: u64 = format!("{fraction:0<3}").parse().map_err(|_| bad())?;
-    let scaled = thousandths * unit_ms;
-    if !scaled.is_multiple_of(1_000) {
-        return Err(bad());
-    }
-    Ok(Duration::from_millis(whole * unit_ms + scaled / 1_000))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -207,6 +184,7 @@ mod tests {
             let liveness: Liveness = text.parse().unwrap();
             assert_eq!(liveness.to_string(), text);
         }
+        assert_eq!("nat,timeout=1m 30s".parse::<Liveness>().unwrap().timeout(), Duration::from_secs(90));
         assert_eq!("nat,timeout=40s".parse::<Liveness>().unwrap().bound(), Duration::from_secs(50));
         assert_eq!(
             "nat, interval=1.5s , timeout=1m".parse::<Liveness>().unwrap().bound().as_millis(),
@@ -222,11 +200,11 @@ mod tests {
             ("nat,40s", LivenessError::Key("40s".into())),
             ("nat,bound=40s", LivenessError::Key("bound=40s".into())),
             ("nat,timeout=40s,timeout=41s", LivenessError::Key("timeout=41s".into())),
-            ("nat,timeout=40", LivenessError::Duration("40".into())),
-            ("nat,timeout=-4s", LivenessError::Duration("-4s".into())),
-            ("nat,timeout=1.0001s", LivenessError::Duration("1.0001s".into())),
-            ("nat,timeout=0.5ms", LivenessError::Duration("0.5ms".into())),
-            ("nat,timeout=9999999999s", LivenessError::Duration("9999999999s".into())),
+            ("nat,timeout=40", LivenessError::Duration(DurationError::NoUnit("40".into()))),
+            ("nat,timeout=-4s", LivenessError::Duration(DurationError::Syntax)),
+            ("nat,timeout=1.0001s", LivenessError::Part),
+            ("nat,timeout=0.5ms", LivenessError::Part),
+            ("nat,timeout=9999999999s", LivenessError::Bound),
             ("nat,timeout=0s", LivenessError::Part),
             ("nat,timeout=591s", LivenessError::Bound),
             ("default,interval=100ms,timeout=399ms", LivenessError::Bound),

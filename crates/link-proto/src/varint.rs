@@ -1,6 +1,7 @@
-//! Unsigned numbers of 62 bits at most, seven bits a byte, least significant first, shortest form only.
+//! The numbers of a link: of 62 bits at most, else as [`hopline_varint`] has them.
 
-use bytes::{BufMut, BytesMut};
+use bytes::BytesMut;
+use hopline_varint::VarintError;
 
 /// The highest number on the wire: leaves room so that sums of two never overflow a `u64`.
 pub(crate) const MAX: u64 = (1 << 62) - 1;
@@ -8,13 +9,9 @@ pub(crate) const MAX: u64 = (1 << 62) - 1;
 pub(crate) const MAX_LEN: usize = 9;
 
 /// Appends `value`, which is at most [`MAX`].
-pub(crate) fn put(buf: &mut BytesMut, mut value: u64) {
+pub(crate) fn put(buf: &mut BytesMut, value: u64) {
     debug_assert!(value <= MAX);
-    while value >= 0x80 {
-        buf.put_u8(value as u8 | 0x80);
-        value >>= 7;
-    }
-    buf.put_u8(value as u8);
+    hopline_varint::write(value, buf);
 }
 
 /// What stands at the beginning of some bytes.
@@ -30,15 +27,11 @@ pub(crate) enum Varint {
 
 /// Reads the number at the beginning of `bytes`.
 pub(crate) fn get(bytes: &[u8]) -> Varint {
-    let mut value = 0u64;
-    for (index, byte) in bytes.iter().take(MAX_LEN).enumerate() {
-        value |= u64::from(byte & 0x7f) << (7 * index);
-        if byte & 0x80 == 0 {
-            let padded = *byte == 0 && index > 0;
-            return if padded || value > MAX { Varint::Malformed } else { Varint::Value(value, index + 1) };
-        }
+    match hopline_varint::read(bytes) {
+        Ok((value, len)) if value <= MAX => Varint::Value(value, len),
+        Err(VarintError::Incomplete) if bytes.len() < MAX_LEN => Varint::Partial,
+        Ok(_) | Err(_) => Varint::Malformed,
     }
-    if bytes.len() >= MAX_LEN { Varint::Malformed } else { Varint::Partial }
 }
 
 #[cfg(test)]

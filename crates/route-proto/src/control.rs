@@ -8,9 +8,9 @@
 //! 2`), with nothing between them. Their data together are the message, at most [`MAX_WHOLE_LEN`]. A peer that
 //! does not know parts skips them, as it skips every message that it does not know.
 
-use crate::varint;
 use bytes::Bytes;
 use hopline_names::{IdError, InstanceId};
+use hopline_varint as varint;
 use prost::Message as _;
 
 /// The longest control message, in bytes, without its length.

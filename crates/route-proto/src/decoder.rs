@@ -4,9 +4,9 @@ use std::fmt;
 use std::marker::PhantomData;
 
 use bytes::{Buf as _, BytesMut};
+use hopline_varint::{self as varint, VarintError};
 
 use crate::control::{Body, ControlMessage, MAX_CONTROL_LEN, MAX_WHOLE_LEN};
-use crate::varint::{self, VarintError};
 
 /// Why the bytes of a control session are not control messages. The control session, and with it the link, is to be
 /// ended as `protocol`.

@@ -25,9 +25,9 @@
 use std::str::FromStr;
 use std::time::Duration;
 
-use crate::varint::{self, VarintError};
 use bytes::Bytes;
 use hopline_names::{ConnectionId, InstanceId, MachineName, NameError, ServiceName, SessionId};
+use hopline_varint::{self as varint, VarintError};
 
 /// The version that this crate reads and writes.
 pub const VERSION: u8 = 1;

@@ -22,7 +22,6 @@
 mod control;
 mod decoder;
 mod header;
-mod varint;
 
 pub use control::{
     AgentFact, AgentState, Agents, Announce, Announced, Body, ControlMessage, Draining, EdgeToRelay,
@@ -34,4 +33,3 @@ pub use header::{
     HeaderError, MAX_HEADER_LEN, MAX_TRAIL, MAX_UNKNOWN_FIELDS, MAX_UNKNOWN_LEN, RoutingHeader, Target,
     UnknownField, VERSION,
 };
-pub use varint::VarintError;

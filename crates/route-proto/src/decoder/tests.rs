@@ -197,7 +197,7 @@ fn long_lists_go_in_parts() {
 fn parts_that_are_no_message() {
     let long = EdgeToRelay::Interest(crate::control::Interest { services: vec!["x".repeat(100_000)] });
     let frames = long.to_frame().unwrap();
-    let (len, used) = crate::varint::read(&frames).unwrap();
+    let (len, used) = hopline_varint::read(&frames).unwrap();
     let first = &frames[..used + usize::try_from(len).unwrap()];
     let leaving = EdgeToRelay::Leaving(Leaving { deadline_ms: 1 }).to_frame().unwrap();
 

@@ -1,4 +1,10 @@
-//! Durations as people write them.
+//! Durations as people write them: pure.
+//!
+//! # The main decision
+//!
+//! One grammar for flags, config files and the text form of a link's liveness: whoever has learned it in one place can
+//! use it in every other. Each number has a unit, since a bare one means seconds to one reader and milliseconds to
+//! another.
 
 use std::time::Duration;
 
@@ -23,11 +29,6 @@ pub fn parse_duration(text: &str) -> Result<Duration, DurationError> {
         return Err(DurationError::NoUnit(text.to_owned()));
     }
     humantime::parse_duration(text).map_err(|_| DurationError::Syntax)
-}
-
-/// `duration` in the same form.
-pub(crate) fn show(duration: Duration) -> impl std::fmt::Display {
-    humantime::format_duration(duration)
 }
 
 #[cfg(test)]

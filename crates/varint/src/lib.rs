@@ -1,4 +1,12 @@
-//! LEB128 unsigned integers of up to 64 bits, in their one shortest form.
+//! LEB128 unsigned integers of up to 64 bits, in their one shortest form: pure.
+//!
+//! # The main decision
+//!
+//! A number has one encoding. Whatever is longer than need be is a fault, so what was read can be written again byte for
+//! byte, and no two encodings of one message exist. Frames of links and routing headers use this one codec; a link takes
+//! 62 bits at most, which is its own rule.
+
+use bytes::BufMut;
 
 /// The longest encoding of a `u64`.
 const MAX_LEN: usize = 10;
@@ -18,7 +26,12 @@ pub enum VarintError {
 }
 
 /// Reads the number at the start of `input`; returns it and how many bytes it takes.
-pub(crate) fn read(input: &[u8]) -> Result<(u64, usize), VarintError> {
+///
+/// # Errors
+///
+/// [`VarintError`]: more bytes are needed, or these are no number.
+#[inline]
+pub fn read(input: &[u8]) -> Result<(u64, usize), VarintError> {
     let mut value = 0u64;
     for (index, &byte) in input.iter().take(MAX_LEN).enumerate() {
         let bits = u64::from(byte & 0x7f);
@@ -38,16 +51,13 @@ pub(crate) fn read(input: &[u8]) -> Result<(u64, usize), VarintError> {
 }
 
 /// Appends `value` in its shortest form.
-pub(crate) fn write(mut value: u64, out: &mut Vec<u8>) {
-    loop {
-        let low = (value & 0x7f) as u8;
+#[inline]
+pub fn write(mut value: u64, out: &mut impl BufMut) {
+    while value >= 0x80 {
+        out.put_u8(value as u8 | 0x80);
         value >>= 7;
-        if value == 0 {
-            out.push(low);
-            return;
-        }
-        out.push(low | 0x80);
     }
+    out.put_u8(value as u8);
 }
 
 #[cfg(test)]
