@@ -409,8 +409,9 @@ impl Uplinks {
     /// Waits until everything is announced on this link of an uplink, or the link is over.
     pub(crate) async fn announced_on(&self, uplink: &Uplink, mux: &Mux) {
         let mut changed = self.changed.subscribe();
-        let is_announced =
-            |state: &State| state.announced && state.mux.as_ref().is_some_and(|current| current.is_same(mux));
+        let is_announced = |state: &UplinkState| {
+            state.announced && state.mux.as_ref().is_some_and(|current| current.is_same(mux))
+        };
         let announced = async { while !uplink.peek(is_announced) && changed.changed().await.is_ok() {} };
         tokio::select! {
             () = announced => {}
