@@ -168,7 +168,9 @@ fn reload(world: &World, generation: usize, mappings: usize) {
         world.sidecar.process.signal(Signal::HUP);
         until("the file is taken over", 6 * PATIENCE, || {
             let mappings = world.sidecar.status().mappings;
-            (mappings.len() == count).then_some(mappings)
+            // A mapping is listed before its socket is open.
+            let are_open = mappings.iter().all(|mapping| !mapping.listen.ends_with(":0"));
+            (mappings.len() == count && are_open).then_some(mappings)
         })
     };
     for mapping in
@@ -260,6 +262,7 @@ fn f161_traffic_adds_no_series() {
 }
 
 /// What happens adds no series; by how many KiB each process has grown meanwhile.
+#[expect(clippy::print_stdout, reason = "the measured numbers go to the test's output")]
 fn grown(
     world: &World,
     paths: std::ops::Range<u64>,

@@ -120,7 +120,7 @@ impl Inbound {
     /// Replays to the next session everything from this offset on, before anything else. False if that is not buffered: then
     /// the session must not be used.
     pub(super) fn replay(&mut self, from: u64) -> bool {
-        let Some(pieces) = self.replay_buffer.as_ref().and_then(|buffer| buffer.from_offset(from)) else {
+        let Some(pieces) = self.replay_buffer.as_ref().and_then(|buffer| buffer.tail(from)) else {
             return false;
         };
         self.replay = pieces.into();

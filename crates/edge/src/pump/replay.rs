@@ -130,7 +130,7 @@ impl ReplayBuffer {
     }
 
     /// Everything but the first `from` bytes; `None` if there are not so many.
-    pub(crate) fn from_offset(&self, from: u64) -> Option<Vec<Bytes>> {
+    pub(crate) fn tail(&self, from: u64) -> Option<Vec<Bytes>> {
         let mut skip = usize::try_from(from).ok().filter(|from| *from <= self.len)?;
         let mut pieces = self.pieces.clone();
         for piece in &mut pieces {
@@ -159,7 +159,7 @@ mod tests {
     use super::*;
 
     fn text(buffer: &ReplayBuffer, from: u64) -> Option<String> {
-        let pieces = buffer.from_offset(from)?;
+        let pieces = buffer.tail(from)?;
         Some(pieces.iter().map(|piece| std::str::from_utf8(piece).unwrap()).collect())
     }
 
