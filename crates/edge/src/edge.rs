@@ -61,14 +61,25 @@ pub struct Edge {
 }
 
 impl Edge {
-    /// Keeps links to the relays, opens the mappings' sockets and serves until [`Edge::shutdown`].
-    ///
-    /// The link comes first: the sockets are opened once it is up, or after half a second. A mapping whose socket can't
-    /// be opened does not stop the others: its state says so, and it is tried again; so is a status address.
+    /// [`Edge::launch`] and [`Edge::open`] in one. Sessions may have begun before this resolves: whoever may have to stop
+    /// it in between takes the two, since a start that is dropped cuts them without a reason.
     ///
     /// # Errors
     /// See [`StartError`]; nothing runs then.
     pub async fn start(config: EdgeConfig, machine: Machine) -> Result<Self, StartError> {
+        let edge = Self::launch(config, machine).await?;
+        edge.open().await;
+        Ok(edge)
+    }
+
+    /// Keeps links to the relays, and serves until [`Edge::shutdown`]. No mapping's socket is open yet. Dropped before it
+    /// resolves, it has carried nothing.
+    ///
+    /// A status address that can't be opened is tried again.
+    ///
+    /// # Errors
+    /// See [`StartError`]; nothing runs then.
+    pub async fn launch(config: EdgeConfig, machine: Machine) -> Result<Self, StartError> {
         let relays = relays(&config, &machine)?;
         let resolver = Resolver::new(Sources { servers: config.dns.clone(), ..Sources::default() });
         let trails = Trails::default();
@@ -78,18 +89,23 @@ impl Edge {
         let agent = Arc::new(Agent::new(&config.services, &uplinks, trails, resolver));
         let (stop, stopped) = watch::channel(false);
         let mut tasks = JoinSet::new();
-        tasks.spawn(Arc::clone(&agent).run(arrived));
-        for uplink in uplinks.all() {
-            tasks.spawn(links::run(Arc::clone(&uplinks), Arc::clone(uplink)));
-        }
         let source =
             status::StatusSource::new(Arc::clone(&uplinks), Arc::clone(&sidecar), Arc::clone(&agent));
         let status = match &config.status {
             Some(wanted) => status::serve(wanted, source, stopped, &mut tasks).await?,
             None => watch::channel(None).1,
         };
-        sidecar.apply(&config.connect).await;
+        tasks.spawn(Arc::clone(&agent).run(arrived));
+        for uplink in uplinks.all() {
+            tasks.spawn(links::run(Arc::clone(&uplinks), Arc::clone(uplink)));
+        }
         Ok(Self { config, uplinks, sidecar, agent, status, stop, tasks })
+    }
+
+    /// Opens the mappings' sockets, once a link is up or after half a second. A mapping whose socket can't be opened does
+    /// not stop the others: its state says so, and it is tried again. Cancel safe: what is not open then stays closed.
+    pub async fn open(&self) {
+        self.sidecar.apply(&self.config.connect).await;
     }
 
     /// The status address, with the real port; `None` where there is none, or it could not be opened yet.

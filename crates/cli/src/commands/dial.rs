@@ -34,17 +34,25 @@ pub(crate) async fn run(args: Dial, mut stop: Stop) -> anyhow::Result<ExitCode> 
     let machine = Machine::load(&files::machine_state(args.state)?)?;
     machine.check_dates()?;
     let edge = tokio::select! {
-        edge = Edge::start(config, machine) => edge.context("can't start")?,
-        // No connection can have come by a socket yet.
+        edge = Edge::launch(config, machine) => edge.context("can't start")?,
         how = stop.wait() => match pipe {
             true => anyhow::bail!("{}: {}", args.service, stopped_by(how)),
             false => return Ok(ExitCode::SUCCESS),
         },
     };
     let service = args.service.to_string();
-    let result = match mapping {
-        Some(mapping) => piped(&edge, mapping, &mut stop).await.with_context(|| service),
-        None => listening(&edge, &service, &mut stop).await,
+    let early = tokio::select! {
+        () = edge.open() => None,
+        how = stop.wait() => Some(how),
+    };
+    let result = match (mapping, early) {
+        (Some(_), Some(how)) => Err(anyhow::anyhow!("{service}: {}", stopped_by(how))),
+        (Some(mapping), None) => piped(&edge, mapping, &mut stop).await.with_context(|| service),
+        (None, Some(how)) => {
+            drain(&edge, how, &mut stop).await;
+            Ok(())
+        }
+        (None, None) => listening(&edge, &service, &mut stop).await,
     };
     edge.shutdown().await;
     result.map(|()| ExitCode::SUCCESS)
@@ -82,13 +90,18 @@ async fn listening(edge: &Edge, service: &str, stop: &mut Stop) -> anyhow::Resul
         }
         how = stop.wait() => how,
     };
+    drain(edge, how, stop).await;
+    Ok(())
+}
+
+/// What is open may run on, unless a signal says otherwise.
+async fn drain(edge: &Edge, how: How, stop: &mut Stop) {
     if how == How::Drain {
         tokio::select! {
             () = edge.drain(edge.drain_time()) => {}
             () = stop.again() => {}
         }
     }
-    Ok(())
 }
 
 /// Stdin and stdout are the connection.

@@ -57,13 +57,21 @@ pub(crate) async fn run(args: Up, mut stop: Stop) -> anyhow::Result<ExitCode> {
         "edge starts"
     );
     let mut edge = tokio::select! {
-        edge = Edge::start(checked.config, machine) => edge.context("can't start")?,
+        edge = Edge::launch(checked.config, machine) => edge.context("can't start")?,
         _ = stop.wait() => return Ok(ExitCode::SUCCESS),
+    };
+    // A mapping whose socket is open may carry sessions while the next one's is being opened.
+    let early = tokio::select! {
+        () = edge.open() => None,
+        how = stop.wait() => Some(how),
     };
     if let Some(address) = edge.status_addr() {
         tracing::info!(%address, "status address open");
     }
     let how = loop {
+        if let Some(how) = early {
+            break how;
+        }
         tokio::select! {
             next = stop.next() => match next {
                 Next::Stop(how) => break how,

@@ -10,7 +10,8 @@ use rustix::process::Signal;
 
 use crate::ends::{reason_at, service_reason_at};
 use crate::harness::{
-    AT_ONCE, Conn, Ended, Kind, PATIENCE, Process, World, WorldOptions, grow_old, pattern, run, until,
+    AT_ONCE, Conn, Ended, Kind, PATIENCE, Process, World, WorldOptions, grow_old, hopline, pattern, run,
+    until,
 };
 
 /// A process that was asked to end is gone by then.
@@ -46,6 +47,35 @@ fn both_are_reset_within((mut app, mut server): (Conn, Conn), limit: Duration) {
 fn interrupt(process: &Process) {
     process.signal(Signal::INT);
     assert_eq!(process.wait_exit(GONE_WITHIN).code(), Some(0));
+}
+
+/// A signal while an edge still starts: the mapping that is open carries a session, the next one's address waits for a
+/// silent name server. The session ends as at any other time.
+#[test]
+fn p17_a_signal_during_the_start_ends_sessions_with_a_reason() {
+    let silent = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+    let world = World::start(WorldOptions::default());
+    let file = world.folder().join("slow.yaml");
+    let text = format!(
+        "dns: [\"{}\"]\ndrain: 1s\nconnect:\n  t0: {{ listen: \"127.0.0.1:0\" }}\n  \
+         zz: {{ listen: \"zz.internal:7\", expose: true }}\n",
+        silent.local_addr().unwrap()
+    );
+    std::fs::write(&file, text).unwrap();
+    for signal in [Signal::INT, Signal::TERM] {
+        let mut command = hopline();
+        command.arg("up").arg("-c").arg(&file).arg("--state").arg(&world.sidecar.state);
+        let process = Process::spawn("slow", world.folder(), command);
+        let mut app = Conn::connect(process.logged("mapping open mapping=t0 listens="));
+        let mut server = world.slots[0].accept();
+        still_works(&mut app, &mut server);
+        process.signal(signal);
+        both_are_reset_within((app, server), DRAIN + GONE_WITHIN);
+        assert_eq!(process.wait_exit(GONE_WITHIN).code(), Some(0));
+        let reason = if signal == Signal::INT { "shutdown" } else { "drain_deadline" };
+        service_reason_at(&world, "t0", reason, 2);
+        assert!(!process.log().contains("mapping=zz"), "it had not started:\n{}", process.log());
+    }
 }
 
 /// SIGTERM of each of the three, with a session that does not end by itself within the drain: it works until then,
