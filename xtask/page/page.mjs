@@ -19,8 +19,8 @@ const axe = fs.readFileSync(require.resolve("axe-core/axe.min.js"), "utf8");
 const folder = fs.mkdtempSync(path.join(os.tmpdir(), "hopline-page-"));
 const PATIENCE = 30_000;
 const BLAME = {
-  sidecar_relay: "the hop from sidecar to relay", relay_agent: "the hop from relay to agent",
-  agent_server: "the hop from agent to server", relay: "the relay",
+  sidecar_relay: "hop: sidecar → relay", relay_agent: "hop: relay → agent",
+  agent_server: "hop: agent → server", relay: "process: relay",
 };
 const children = new Set();
 let failures = 0;
