@@ -66,7 +66,7 @@ limits! {
         "the link ends with `overload`";
     max_services_per_announce = 4096, "services", "services of one link",
         "an edge that announces names without end",
-        "the announce is refused";
+        "further ones are refused with `overload`";
     max_registrations = 131072, "services", "services of all links together",
         "many links that each announce the most",
         "the registration is refused with `overload`";
